@@ -1,17 +1,17 @@
 """Locks that stand still, each at another step of its hand-over, between nodes that are processes.
 
-Six locks are called by the steps that were written last, so one harm hits all steps. The old and the new owner
-are processes, and so is whoever asks, if somebody does; who comes after them (the heir) is in the test. Each
-reaches the store through a proxy of its own. Who is cut off goes on acting, and nobody hears it: what it sends
-waits on the way, as in a cut cable, and arrives when the cable is mended.
+Six locks are called by the steps that were written last, so one harm hits all steps. The old and the new
+owner are processes, and so is whoever asks, if somebody does; who comes after them (the heir) is in the test.
+Each reaches the store through a proxy of its own. Who is cut off goes on acting, and nobody hears it: what it
+sends waits on the way, as in a cut cable, and arrives when the cable is mended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -60,6 +60,17 @@ LEASE_S, LONG_LEASE_S = 3.0, 20.0
 LOOK_S: Final = 0.02
 # What each tells last of a lock.
 _LAST: Final = {"old": ("kept", "gave"), "new": ("owns", "failed"), "asker": ("asked",)}
+
+
+@asynccontextmanager
+async def within(seconds: float, doing: Callable[[], str]) -> AsyncIterator[None]:
+    """Whatever takes longer than that fails, and the error says what was being done."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as late:
+        late.add_note(doing())
+        raise
 
 
 class Told:
@@ -128,6 +139,7 @@ class HandoverStage:
         self._asked_by = ""
         self.proxies: dict[str, TcpProxy] = {}
         self.nodes: dict[str, Told] = {}
+        self.doing = f"{cluster}: the nodes begin"
 
     async def begin(self, address: str, *, is_asked: bool) -> None:
         """Each lock stands at the step by which it is called; its owner was asked to hand it over, or not."""
@@ -235,10 +247,12 @@ class HandoverStage:
     async def judge(self, ends: Mapping[HandoverStep, End], living: list[str]) -> None:
         """Each lock has one owner, its state one reader, and its record says what happened."""
         for lock, end in ends.items():
+            self.doing = f"{self._cluster}: {lock.value} comes to its end, {end}"
             fence = await self._owned(lock, end)
             self._check_record(lock, end, fence, await self._ended(lock))
         for name in living:
             for lock in LOCKS:
+                self.doing = f"{self._cluster}: {name} tells what came of {lock.value}"
                 # Who comes next waits on, as long as the old owner owns.
                 if name != "new" or lock is not HandoverStep.WITHDRAWN or ends[lock].owner != "old":
                     await self.nodes[name].settled(lock)

@@ -1,15 +1,14 @@
 """Nodes and leaders of entries that are placed, and moved by hand-overs: each stands still where it is told.
 
-The entries are called by the steps that are written last of their hand-overs. What is held is sent in the
-end, whatever has become of who wanted to send it, and what came of it is told.
+The entries are called by the steps that are written last of their hand-overs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from hansa.coordination import (
     Election,
@@ -25,10 +24,9 @@ from hansa.coordination import (
 )
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.errors import HansaError, Unavailable
-from hansa.limits import STORE_TIMEOUT_S
 from hansa.store import Store, open_store
-from hansa.store.values import Compare, Operation, Outcome, Put
-from tests.support.gated_store import record_in
+from hansa.store.values import Put
+from tests.support.held_store import HeldStore, Tell
 
 T = TypeVar("T")
 
@@ -45,60 +43,9 @@ HELD: Final[Mapping[str, Mapping[str, HandoverStep]]] = {
 }
 
 
-class Tell(Protocol):
-    """Where somebody tells what happens."""
-
-    def __call__(self, event: str, entry: str = "", **found: Any) -> None: ...
-
-
 def prefix_of(cluster: str) -> bytes:
     """Where the entries of a cluster are."""
     return f"entries/{cluster}/".encode()
-
-
-class HeldStore:
-    """Another store, to which some steps of some entries are sent only after `open`."""
-
-    def __init__(self, store: Store, held: Mapping[str, HandoverStep], tell: Tell) -> None:
-        self._store = store
-        self._held = held
-        self._tell = tell
-        self._opened = asyncio.Event()
-        self._sending: set[asyncio.Task[Outcome]] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def open(self) -> None:
-        self._opened.set()
-
-    async def commit(
-        self,
-        compares: Sequence[Compare],
-        then: Sequence[Operation] = (),
-        otherwise: Sequence[Operation] = (),
-        *,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Outcome:
-        send = partial(self._store.commit, compares, then, otherwise, timeout=timeout)
-        record = record_in(then)
-        if record is None or self._held.get(record.name) is not record.step or self._opened.is_set():
-            return await send()
-        sending = asyncio.create_task(self._send_late(record, send), name=f"sends {record.what} late")
-        self._sending.add(sending)
-        sending.add_done_callback(self._sending.discard)
-        return await asyncio.shield(sending)
-
-    async def _send_late(self, record: Handover, send: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        self._tell("held", record.name)
-        await self._opened.wait()
-        try:
-            outcome = await send()
-        except HansaError as error:
-            self._tell("late", record.name, outcome=error.code)
-            raise
-        self._tell("late", record.name, outcome="done" if outcome.is_success else "refused")
-        return outcome
 
 
 class PlacedNode:
@@ -189,7 +136,7 @@ class PlacedNode:
 
 
 class PlacedLeader:
-    """Leads: it gives all entries to `old`, drives what is under way, and gives to `heir` what is nobody's."""
+    """Leads: gives all entries to `old`, drives what is under way, and gives `heir` what is nobody's."""
 
     def __init__(self, store: HeldStore, cluster: str, name: str, lease_s: float, tell: Tell) -> None:
         self._store = store

@@ -1,6 +1,7 @@
 """Locks that are handed over between processes; whoever it is, harm comes to it at each step.
 
-See `HandoverStage`: six locks stand still at six steps at the same time, so that one kill -9 hits all of them.
+See `HandoverStage`: six locks stand still at six steps at the same time, so that one kill -9 hits all of
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from hansa.coordination.handover import HandoverStep
 from hansa.store import open_store
 from tests.support.etcd_servers import EtcdGroup
-from tests.support.handover_stage import HOLDERS, STEPS, STOP_S, End, HandoverStage, Harm
+from tests.support.handover_stage import HOLDERS, STEPS, STOP_S, End, HandoverStage, Harm, within
 from tests.support.store_process import StoreProcess
 
 pytestmark = [pytest.mark.spec("OWN-04", "OWN-05"), pytest.mark.timeout(180)]
@@ -68,15 +69,16 @@ ENDS: Final[Mapping[str, Ends]] = {"old": OLD_GONE, "new": NEW_GONE, "asker": NO
 
 async def play(address: str, victim: str, how: Harm, starts: asyncio.Semaphore) -> None:
     """One kill, stop or cut of a process, or of the way of all to the store; and what is true afterwards."""
-    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
+    async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
         short = ("old", "new") if victim == "store" else (victim,)
         stage = HandoverStage(
             stack, store, f"{victim}-{how}", starts=starts, short=short, timeout_s=TIMEOUT_S
         )
-        await stage.begin(address, is_asked=victim == "asker")
-        living = await stage.strike(victim, how)
-        await stage.judge(ENDS.get(victim, BOTH_GONE), living)
+        async with within(WAIT_S_MAX, lambda: stage.doing):
+            await stage.begin(address, is_asked=victim == "asker")
+            living = await stage.strike(victim, how)
+            await stage.judge(ENDS.get(victim, BOTH_GONE), living)
 
 
 @pytest.fixture
@@ -105,41 +107,43 @@ async def test_a_store_that_is_killed_at_each_step_and_starts_again_has_lost_not
 ) -> None:
     """Of each step the request was not sent yet; and of each the store has it, and has not answered."""
     address = f"etcd://{served.address}"
-    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
+    async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
-        unsent, unanswered = [
+        stages = unsent, unanswered = [
             HandoverStage(stack, store, cluster, starts=starts, timeout_s=WAIT_S_MAX)
             for cluster in ("unsent", "unanswered")
         ]
-        await asyncio.gather(unsent.begin(address, is_asked=False), unanswered.begin(address, is_asked=False))
-        for way in unanswered.proxies.values():
-            way.hold_answers()
-        await unanswered.open()
-        await unanswered.reached({step: STEPS[STEPS.index(step) + 1] for step in HOLDERS})
-        served.kill()
-        for way in unanswered.proxies.values():
-            way.refuse()
-            way.forward()
-        await unsent.open()
-        await asyncio.sleep(DOWN_S)
-        await asyncio.to_thread(served.start)
-        for stage in (unsent, unanswered):
-            await stage.judge(NONE_GONE, list(stage.nodes))
+        async with within(WAIT_S_MAX, lambda: f"{unsent.doing}; {unanswered.doing}"):
+            await asyncio.gather(*(stage.begin(address, is_asked=False) for stage in stages))
+            for way in unanswered.proxies.values():
+                way.hold_answers()
+            await unanswered.open()
+            await unanswered.reached({step: STEPS[STEPS.index(step) + 1] for step in HOLDERS})
+            served.kill()
+            for way in unanswered.proxies.values():
+                way.refuse()
+                way.forward()
+            await unsent.open()
+            await asyncio.sleep(DOWN_S)
+            await asyncio.to_thread(served.start)
+            for stage in stages:
+                await stage.judge(NONE_GONE, list(stage.nodes))
 
 
 async def test_a_store_that_stands_still_at_each_step_for_less_than_a_lease_costs_nothing(
     served: StoreProcess, starts: asyncio.Semaphore
 ) -> None:
     address = f"etcd://{served.address}"
-    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
+    async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
         stage = HandoverStage(stack, store, "stopped", starts=starts, timeout_s=WAIT_S_MAX)
-        await stage.begin(address, is_asked=True)
-        served.freeze()
-        await stage.open()
-        await asyncio.sleep(STOP_S)
-        served.thaw()
-        await stage.judge(NONE_GONE, list(stage.nodes))
+        async with within(WAIT_S_MAX, lambda: stage.doing):
+            await stage.begin(address, is_asked=True)
+            served.freeze()
+            await stage.open()
+            await asyncio.sleep(STOP_S)
+            served.thaw()
+            await stage.judge(NONE_GONE, list(stage.nodes))
 
 
 async def test_the_same_on_etcd(starts: asyncio.Semaphore) -> None:

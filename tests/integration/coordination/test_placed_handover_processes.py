@@ -23,7 +23,7 @@ from hansa.coordination import Placement, Placer
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.keys import Keys
 from hansa.store import Store, open_store
-from tests.support.handover_stage import End, Harm
+from tests.support.handover_stage import End, Harm, within
 from tests.support.peer_process import PeerProcess
 from tests.support.placed_cast import (
     ENTRIES,
@@ -51,6 +51,8 @@ STARTS_AT_ONCE: Final = 4
 # Whoever can make but one step at a time is asked for that one last.
 OFFERS: Final = (WITHDRAWN, DONE, TAKEN, PREPARED, SEALED, OFFERED)
 
+Ends = Mapping[HandoverStep, End]
+
 OLD_GONE: Final = {
     OFFERED: End("heir", WITHDRAWN),
     PREPARED: End("heir", WITHDRAWN),
@@ -68,7 +70,7 @@ NEW_GONE: Final = {
     WITHDRAWN: End("old", WITHDRAWN),
 }
 # The successor goes on; and a store that comes back while all leases live has cost nothing.
-NONE_GONE: Final = {**dict.fromkeys(STEPS, End("new", DONE, "new")), WITHDRAWN: End("old", WITHDRAWN)}
+NONE_GONE: Final[Ends] = {**dict.fromkeys(STEPS, End("new", DONE, "new")), WITHDRAWN: End("old", WITHDRAWN)}
 # Without a store both nodes lose what they have, and the leader's lease is longer.
 BOTH_GONE: Final = {
     OFFERED: End("heir", WITHDRAWN),
@@ -78,7 +80,7 @@ BOTH_GONE: Final = {
     DONE: End("heir", DONE, "new"),
     WITHDRAWN: End("heir", WITHDRAWN),
 }
-ENDS: Final = {"old": OLD_GONE, "new": NEW_GONE, "leader": NONE_GONE}
+ENDS: Final[Mapping[str, Ends]] = {"old": OLD_GONE, "new": NEW_GONE, "leader": NONE_GONE}
 
 
 class Player:
@@ -150,6 +152,7 @@ class Stage:
         self._asker = Placer(store, prefix_of(cluster), kind=KIND, guard=None, node="asker", cluster=cluster)
         self.players = {name: Player(name) for name in NAMES}
         self.proxies: dict[str, TcpProxy] = {}
+        self.doing = f"{cluster}: all begin"
 
     async def begin(
         self, address: str, starts: asyncio.Semaphore, *, victim: str = "", short: tuple[str, ...] = ()
@@ -195,10 +198,11 @@ class Stage:
         assert item is not None
         return Handover.decode(item.value)
 
-    async def ended(self, ends: Mapping[HandoverStep, End]) -> list[tuple[Handover, Placement]]:
+    async def ended(self, ends: Ends) -> list[tuple[Handover, Placement]]:
         """Wait until each entry has come to its end, and judge that; gives the records and placements."""
         found = []
         for entry, end in ends.items():
+            self.doing = f"{self._cluster}: {entry.value} comes to its end, {end}"
             while (record := await self.record(entry)).is_open or (
                 placement := await self._placement(entry)
             ).node != end.owner:
@@ -237,8 +241,8 @@ class Stage:
             assert entry is WITHDRAWN or entry in early, record
             assert TAKEN not in early, record
 
-    async def judge(self, ends: Mapping[HandoverStep, End], living: list[str]) -> None:
-        """Whoever believes to own an entry is its owner, and nobody else can write; each state has one reader."""
+    async def judge(self, ends: Ends, living: list[str]) -> None:
+        """Only its owner believes to own an entry, and can write; each state has one reader."""
         owners: dict[HandoverStep, list[str]] = {entry: [] for entry in ENTRIES}
         for name in living:
             if name in NODES:
@@ -260,58 +264,60 @@ class Stage:
 
 async def strike(address: str, victim: str, how: Harm, starts: asyncio.Semaphore) -> None:
     """One kill, stop or cut of a process; and what is true afterwards."""
-    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
+    async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
         stage = Stage(stack, store, f"{victim}-{how}")
-        await stage.begin(address, starts, victim=victim, short=(victim,))
-        struck = stage.players[victim]
-        assert struck.peer is not None
-        struck_s = asyncio.get_running_loop().time()
-        match how:
-            case Harm.KILL:
-                await struck.kill()
-            case Harm.STOP:
-                struck.peer.freeze()
-            case Harm.CUT:
-                stage.proxies[victim].hold()
-                await stage.open(victim)
-        await stage.gone(victim)
-        await stage.open(*(name for name in NAMES if name != victim))
-        found = await stage.ended(ENDS[victim])
-        living = [name for name in NAMES if name != victim]
-        if how is not Harm.KILL:
-            await asyncio.sleep(struck_s + STOP_S - asyncio.get_running_loop().time())
-            if how is Harm.CUT:
-                stage.proxies[victim].forward()
-            else:
-                struck.peer.process.send_signal(signal.SIGCONT)
-                await stage.open(victim)
-            for entry in HELD[victim]:
-                late = await struck.until("late", HandoverStep(entry))
-                assert late["outcome"] != "done", (victim, late)
-            if victim == "leader":
-                await struck.until("over")
-            living.append(victim)
-            assert await stage.ended(ENDS[victim]) == found
-        await stage.judge(ENDS[victim], living)
+        async with within(WAIT_S_MAX, lambda: stage.doing):
+            await stage.begin(address, starts, victim=victim, short=(victim,))
+            struck = stage.players[victim]
+            assert struck.peer is not None
+            struck_s = asyncio.get_running_loop().time()
+            match how:
+                case Harm.KILL:
+                    await struck.kill()
+                case Harm.STOP:
+                    struck.peer.freeze()
+                case Harm.CUT:
+                    stage.proxies[victim].hold()
+                    await stage.open(victim)
+            await stage.gone(victim)
+            await stage.open(*(name for name in NAMES if name != victim))
+            found = await stage.ended(ENDS[victim])
+            living = [name for name in NAMES if name != victim]
+            if how is not Harm.KILL:
+                await asyncio.sleep(struck_s + STOP_S - asyncio.get_running_loop().time())
+                if how is Harm.CUT:
+                    stage.proxies[victim].forward()
+                else:
+                    struck.peer.process.send_signal(signal.SIGCONT)
+                    await stage.open(victim)
+                for entry in HELD[victim]:
+                    late = await struck.until("late", HandoverStep(entry))
+                    assert late["outcome"] != "done", (victim, late)
+                if victim == "leader":
+                    await struck.until("over")
+                living.append(victim)
+                assert await stage.ended(ENDS[victim]) == found
+            await stage.judge(ENDS[victim], living)
 
 
 async def cut_all(address: str, starts: asyncio.Semaphore) -> None:
     """The ways of all to the store are cut for longer than the leases of both nodes."""
-    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
+    async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
         stage = Stage(stack, store, "store-cut")
-        await stage.begin(address, starts, short=("old", "new"))
-        for way in stage.proxies.values():
-            way.hold()
-        await stage.open(*NAMES)
-        await asyncio.sleep(STOP_S)
-        await stage.gone("old")
-        await stage.gone("new")
-        for way in stage.proxies.values():
-            way.forward()
-        await stage.ended(BOTH_GONE)
-        await stage.judge(BOTH_GONE, list(NAMES))
+        async with within(WAIT_S_MAX, lambda: stage.doing):
+            await stage.begin(address, starts, short=("old", "new"))
+            for way in stage.proxies.values():
+                way.hold()
+            await stage.open(*NAMES)
+            await asyncio.sleep(STOP_S)
+            await stage.gone("old")
+            await stage.gone("new")
+            for way in stage.proxies.values():
+                way.forward()
+            await stage.ended(BOTH_GONE)
+            await stage.judge(BOTH_GONE, list(NAMES))
 
 
 @pytest.fixture
@@ -337,19 +343,20 @@ async def test_a_store_that_is_killed_or_stands_still_while_a_leader_moves_entri
     served: StoreProcess, how: Harm
 ) -> None:
     address = f"etcd://{served.address}"
-    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
+    async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
         stage = Stage(stack, store, "store")
-        await stage.begin(address, asyncio.Semaphore(STARTS_AT_ONCE))
-        if how is Harm.KILL:
-            served.kill()
-        else:
-            served.freeze()
-        await stage.open(*NAMES)
-        await asyncio.sleep(DOWN_S if how is Harm.KILL else STOP_S)
-        if how is Harm.KILL:
-            await asyncio.to_thread(served.start)
-        else:
-            served.thaw()
-        await stage.ended(NONE_GONE)
-        await stage.judge(NONE_GONE, list(NAMES))
+        async with within(WAIT_S_MAX, lambda: stage.doing):
+            await stage.begin(address, asyncio.Semaphore(STARTS_AT_ONCE))
+            if how is Harm.KILL:
+                served.kill()
+            else:
+                served.freeze()
+            await stage.open(*NAMES)
+            await asyncio.sleep(DOWN_S if how is Harm.KILL else STOP_S)
+            if how is Harm.KILL:
+                await asyncio.to_thread(served.start)
+            else:
+                served.thaw()
+            await stage.ended(NONE_GONE)
+            await stage.judge(NONE_GONE, list(NAMES))
