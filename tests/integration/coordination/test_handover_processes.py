@@ -81,30 +81,7 @@ async def play(address: str, victim: str, how: Harm, starts: asyncio.Semaphore) 
             await stage.judge(ENDS.get(victim, BOTH_GONE), living)
 
 
-@pytest.fixture
-async def starts() -> asyncio.Semaphore:
-    return asyncio.Semaphore(STARTS_AT_ONCE)
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[StoreProcess]:
-    with StoreProcess(tmp_path) as store:
-        yield store
-
-
-async def test_whoever_is_killed_stopped_or_cut_off_at_whichever_step_one_owns_and_what_was_sealed_is_there(
-    served: StoreProcess, starts: asyncio.Semaphore
-) -> None:
-    async with asyncio.TaskGroup() as runs:
-        for victim in ENDS:
-            for how in Harm:
-                runs.create_task(play(f"etcd://{served.address}", victim, how, starts))
-        runs.create_task(play(f"etcd://{served.address}", "store", Harm.CUT, starts))
-
-
-async def test_a_store_that_is_killed_at_each_step_and_starts_again_has_lost_nothing(
-    served: StoreProcess, starts: asyncio.Semaphore
-) -> None:
+async def kill_store(served: StoreProcess, starts: asyncio.Semaphore) -> None:
     """Of each step the request was not sent yet; and of each the store has it, and has not answered."""
     address = f"etcd://{served.address}"
     async with AsyncExitStack() as stack:
@@ -130,9 +107,8 @@ async def test_a_store_that_is_killed_at_each_step_and_starts_again_has_lost_not
                 await stage.judge(NONE_GONE, list(stage.nodes))
 
 
-async def test_a_store_that_stands_still_at_each_step_for_less_than_a_lease_costs_nothing(
-    served: StoreProcess, starts: asyncio.Semaphore
-) -> None:
+async def stop_store(served: StoreProcess, starts: asyncio.Semaphore) -> None:
+    """It stands still, for less than a lease."""
     address = f"etcd://{served.address}"
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(address))
@@ -144,6 +120,36 @@ async def test_a_store_that_stands_still_at_each_step_for_less_than_a_lease_cost
             await asyncio.sleep(STOP_S)
             served.thaw()
             await stage.judge(NONE_GONE, list(stage.nodes))
+
+
+@pytest.fixture
+async def starts() -> asyncio.Semaphore:
+    return asyncio.Semaphore(STARTS_AT_ONCE)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[StoreProcess]:
+    with StoreProcess(tmp_path) as store:
+        yield store
+
+
+async def test_whoever_is_killed_stopped_or_cut_off_at_whichever_step_one_owns_and_what_was_sealed_is_there(
+    served: StoreProcess, starts: asyncio.Semaphore
+) -> None:
+    async with asyncio.TaskGroup() as runs:
+        for victim in ENDS:
+            for how in Harm:
+                runs.create_task(play(f"etcd://{served.address}", victim, how, starts))
+        runs.create_task(play(f"etcd://{served.address}", "store", Harm.CUT, starts))
+
+
+async def test_a_store_that_is_killed_and_starts_again_or_stands_still_at_each_step_costs_nothing(
+    tmp_path: Path, starts: asyncio.Semaphore
+) -> None:
+    with StoreProcess(tmp_path / "killed") as killed, StoreProcess(tmp_path / "stopped") as stopped:
+        async with asyncio.TaskGroup() as runs:
+            runs.create_task(kill_store(killed, starts))
+            runs.create_task(stop_store(stopped, starts))
 
 
 async def test_the_same_on_etcd(starts: asyncio.Semaphore) -> None:

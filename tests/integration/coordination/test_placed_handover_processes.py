@@ -320,6 +320,28 @@ async def cut_all(address: str, starts: asyncio.Semaphore) -> None:
             await stage.judge(BOTH_GONE, list(NAMES))
 
 
+async def strike_store(served: StoreProcess, how: Harm, starts: asyncio.Semaphore) -> None:
+    """The store is killed and starts again, or it stands still; all leases are longer than that."""
+    address = f"etcd://{served.address}"
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(address))
+        stage = Stage(stack, store, f"store-{how}")
+        async with within(WAIT_S_MAX, lambda: stage.doing):
+            await stage.begin(address, starts)
+            if how is Harm.KILL:
+                served.kill()
+            else:
+                served.freeze()
+            await stage.open(*NAMES)
+            await asyncio.sleep(DOWN_S if how is Harm.KILL else STOP_S)
+            if how is Harm.KILL:
+                await asyncio.to_thread(served.start)
+            else:
+                served.thaw()
+            await stage.ended(NONE_GONE)
+            await stage.judge(NONE_GONE, list(NAMES))
+
+
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[StoreProcess]:
     with StoreProcess(tmp_path) as store:
@@ -338,25 +360,11 @@ async def test_whoever_is_killed_stopped_or_cut_off_while_a_leader_moves_entries
         runs.create_task(cut_all(address, starts))
 
 
-@pytest.mark.parametrize("how", [Harm.KILL, Harm.STOP])
 async def test_a_store_that_is_killed_or_stands_still_while_a_leader_moves_entries_costs_nothing(
-    served: StoreProcess, how: Harm
+    tmp_path: Path,
 ) -> None:
-    address = f"etcd://{served.address}"
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(address))
-        stage = Stage(stack, store, "store")
-        async with within(WAIT_S_MAX, lambda: stage.doing):
-            await stage.begin(address, asyncio.Semaphore(STARTS_AT_ONCE))
-            if how is Harm.KILL:
-                served.kill()
-            else:
-                served.freeze()
-            await stage.open(*NAMES)
-            await asyncio.sleep(DOWN_S if how is Harm.KILL else STOP_S)
-            if how is Harm.KILL:
-                await asyncio.to_thread(served.start)
-            else:
-                served.thaw()
-            await stage.ended(NONE_GONE)
-            await stage.judge(NONE_GONE, list(NAMES))
+    starts = asyncio.Semaphore(STARTS_AT_ONCE)
+    with StoreProcess(tmp_path / "killed") as killed, StoreProcess(tmp_path / "stopped") as stopped:
+        async with asyncio.TaskGroup() as runs:
+            runs.create_task(strike_store(killed, Harm.KILL, starts))
+            runs.create_task(strike_store(stopped, Harm.STOP, starts))
