@@ -56,7 +56,7 @@ HOLDERS: Final = {
 }
 # Longer than the lease of who is to lose it, and shorter than everybody else's.
 STOP_S: Final = 5.0
-LEASE_S, LONG_LEASE_S = 3.0, 20.0
+LEASE_S, LONG_LEASE_S = 4.0, 20.0
 LOOK_S: Final = 0.02
 # What each tells last of a lock.
 _LAST: Final = {"old": ("kept", "gave"), "new": ("owns", "failed"), "asker": ("asked",)}
@@ -80,7 +80,8 @@ class Told:
         self.peer = peer
         self.reads: dict[HandoverStep, str] = {}
         """What it has read of what was sealed, by the lock."""
-        self._heard: list[dict[str, Any]] = []
+        self.heard: list[dict[str, Any]] = []
+        """What nobody has waited for so far."""
         self._last = last
         self._settled: set[str] = set()
 
@@ -88,9 +89,9 @@ class Told:
         """The first event of this kind, of this lock; each is given once."""
         wanted = event, "" if lock is None else lock.value
         while True:
-            for one in self._heard:
+            for one in self.heard:
                 if (one["event"], one["lock"]) == wanted:
-                    self._heard.remove(one)
+                    self.heard.remove(one)
                     return one
             await self._hear()
 
@@ -101,7 +102,7 @@ class Told:
 
     async def _hear(self) -> None:
         heard = await self.peer.hear()
-        self._heard.append(heard)
+        self.heard.append(heard)
         if heard["event"] == "read":
             lock = HandoverStep(heard["lock"])
             assert lock not in self.reads, heard
@@ -113,8 +114,8 @@ class Told:
 class HandoverStage:
     """Two or three nodes that are processes, one that is not, and six locks between them.
 
-    `short` are those whose leases end when they are stopped or cut off. `starts` has few processes of many
-    stages start at the same time, so that none is starved.
+    `short` are those whose leases end when they are stopped or cut off. `starts` has few of many stages begin
+    at the same time: starting processes takes the processor, and leases would end for want of it.
     """
 
     def __init__(
@@ -139,10 +140,20 @@ class HandoverStage:
         self._asked_by = ""
         self.proxies: dict[str, TcpProxy] = {}
         self.nodes: dict[str, Told] = {}
-        self.doing = f"{cluster}: the nodes begin"
+        self._doing = "the nodes begin"
+
+    @property
+    def doing(self) -> str:
+        """What is waited for, and what everybody has told besides."""
+        told = {name: node.heard for name, node in self.nodes.items()}
+        return f"{self._cluster}: {self._doing}; told: {told}"
 
     async def begin(self, address: str, *, is_asked: bool) -> None:
         """Each lock stands at the step by which it is called; its owner was asked to hand it over, or not."""
+        async with self._starts:
+            await self._begin(address, is_asked=is_asked)
+
+    async def _begin(self, address: str, *, is_asked: bool) -> None:
         self._asked_by = "asker" if is_asked else ""
         names = [name for name in _LAST if name != "asker" or is_asked]
         for name in (*names, "heir"):
@@ -155,9 +166,9 @@ class HandoverStage:
             lease_s = LEASE_S if name in self._short else LONG_LEASE_S
             arguments = reached[name], self._cluster, name, str(lease_s), str(self._timeout_s)
             peer = PeerProcess("coordination/handover_peer.py", *arguments)
-            async with self._starts:
-                self.nodes[name] = Told(await self._stack.enter_async_context(peer), last=_LAST[name])
-                await self.nodes[name].until("ready")
+            self.nodes[name] = Told(await self._stack.enter_async_context(peer), last=_LAST[name])
+        for name in names:
+            await self.nodes[name].until("ready")
         old, new = self.nodes["old"], self.nodes["new"]
         await old.peer.say("acquire")
         for lock in LOCKS:
@@ -174,7 +185,7 @@ class HandoverStage:
         owns = await new.until("owns", HandoverStep.DONE)
         assert (owns["state"], owns["before"]) == ("state of done", "old")
         kept = await old.until("kept", HandoverStep.WITHDRAWN)
-        assert (kept["error"], kept["is_held"]) == ("usage", True)
+        assert (kept["error"], kept["is_held"]) == ("usage", True), kept
         await self.reached({lock: lock for lock in LOCKS})
 
     async def _line_up(self, store: Store) -> None:
@@ -247,12 +258,12 @@ class HandoverStage:
     async def judge(self, ends: Mapping[HandoverStep, End], living: list[str]) -> None:
         """Each lock has one owner, its state one reader, and its record says what happened."""
         for lock, end in ends.items():
-            self.doing = f"{self._cluster}: {lock.value} comes to its end, {end}"
+            self._doing = f"{lock.value} comes to its end, {end}"
             fence = await self._owned(lock, end)
             self._check_record(lock, end, fence, await self._ended(lock))
         for name in living:
             for lock in LOCKS:
-                self.doing = f"{self._cluster}: {name} tells what came of {lock.value}"
+                self._doing = f"{name} tells what came of {lock.value}"
                 # Who comes next waits on, as long as the old owner owns.
                 if name != "new" or lock is not HandoverStep.WITHDRAWN or ends[lock].owner != "old":
                     await self.nodes[name].settled(lock)

@@ -28,7 +28,7 @@ WAIT_S_MAX: Final = 90.0
 # Longer than a stop, and than what it takes until all stand still.
 TIMEOUT_S: Final = 10.0
 DOWN_S: Final = 1.0
-STARTS_AT_ONCE: Final = 4
+STARTS_AT_ONCE: Final = 3
 
 Ends = Mapping[HandoverStep, End]
 
