@@ -41,7 +41,7 @@ from tests.support.peer_process import PeerProcess
 from tests.support.store_process import StoreProcess
 from tests.support.tcp_proxy import TcpProxy
 
-pytestmark = [pytest.mark.spec("ASG-08"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spec("ASG-08", "OWN-05"), pytest.mark.timeout(120)]
 
 GROUP = "led"
 PARTITIONS = ("p0", "p1", "p2", "p3")
