@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from hansa.coordination import FencedKey, Handovers, Hold, Lock, Session
 from hansa.coordination.handover import Handover, HandoverStep
-from hansa.errors import Unavailable
+from hansa.errors import HansaError, Unavailable
 from hansa.store import Store, open_store
 from tests.support.peer_process import PeerProcess
 from tests.support.tcp_proxy import TcpProxy
@@ -56,7 +56,7 @@ HOLDERS: Final = {
 }
 # Longer than the lease of who is to lose it, and shorter than everybody else's.
 STOP_S: Final = 5.0
-LEASE_S, LONG_LEASE_S = 4.0, 20.0
+LEASE_S, LONG_LEASE_S = 4.0, 60.0
 LOOK_S: Final = 0.02
 # What each tells last of a lock.
 _LAST: Final = {"old": ("kept", "gave"), "new": ("owns", "failed"), "asker": ("asked",)}
@@ -205,7 +205,11 @@ class HandoverStage:
             await asyncio.sleep(LOOK_S)
 
     async def _inherit(self, session: Session, lock: HandoverStep) -> None:
-        hold = await Lock(session, lock.value).acquire()
+        try:
+            hold = await Lock(session, lock.value).acquire()
+        except HansaError as error:
+            error.add_note(self.doing)
+            raise
         before = await FencedKey(session.store, f"{self._cluster}/{lock.value}").take(hold.fence)
         self._heirs[lock] = hold, before or b""
 

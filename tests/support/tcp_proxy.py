@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 _CHUNK_BYTES = 65_536
+_ACCEPT_TURNS = 5
 
 
 class TcpProxy:
@@ -36,6 +37,10 @@ class TcpProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        # What has just come is known to `_carry` some turns of the loop later. A server that closes before
+        # that forgets it, and nobody would end it.
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         self._server.close()
         self._break()
         tasks = list(self._tasks)
