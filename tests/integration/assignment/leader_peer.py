@@ -29,7 +29,7 @@ from hansa.store.values import Compare, Operation, Outcome, Put  # noqa: E402
 from tests.support.gated_store import step_in  # noqa: E402
 
 GROUP = "led"
-HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S = 0.3, 1.0
+HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S = 0.5, 2.0
 
 
 class HaltingLeader:
