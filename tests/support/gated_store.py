@@ -68,7 +68,13 @@ class GatedStore:
 
 def step_in(then: Sequence[Operation]) -> HandoverStep | None:
     """The step of a hand-over that a transaction makes, if it makes one."""
+    record = record_in(then)
+    return None if record is None else record.step
+
+
+def record_in(then: Sequence[Operation]) -> Handover | None:
+    """The record of a hand-over that a transaction writes, if it writes one."""
     for operation in then:
         if isinstance(operation, Put) and b"/handovers/" in operation.key:
-            return Handover.decode(operation.value).step
+            return Handover.decode(operation.value)
     return None

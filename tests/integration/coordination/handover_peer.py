@@ -1,11 +1,12 @@
-"""A node that owns five locks and hands them over, or waits for them: each is held at another step.
+"""A node that owns six locks and hands them over, or waits for them: each is held at another step.
 
-    python tests/integration/coordination/handover_peer.py STORE CLUSTER NODE
+    python tests/integration/coordination/handover_peer.py STORE CLUSTER NODE LEASE_S TIMEOUT_S
 
 The locks are called by the steps at which they stand still: of `offered` the offer is committed, and whoever
-writes the next step holds it back until it hears `open`. It tells what happens in lines of JSON. Input, a
-line each: `acquire`; `give NODE` hands all over; `heed` does so when somebody asks, and `ask NODE` asks;
-`open`; `write` tries to write under each fence that it ever had, and tells what it holds and could write.
+writes the next step holds it back until it hears `open`. The owner of `withdrawn` is unwilling when the new
+owner is ready. It tells what happens in lines of JSON. Input, a line each: `acquire`; `give NODE` hands all
+over; `heed` does so when somebody asks, and `ask NODE` asks; `open`; `write` tries to write under each fence
+that it ever had, and tells what it holds and could write.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from hansa.coordination import FencedKey, Handovers, Hold, Lock, Session  # noqa: E402
 from hansa.coordination.handover import HandoverStep  # noqa: E402
-from hansa.errors import HansaError  # noqa: E402
+from hansa.errors import HansaError, UsageError  # noqa: E402
 from hansa.store import Store, open_store  # noqa: E402
 from tests.support.gated_store import GatedStore  # noqa: E402
 
-LEASE_S, HANDOVER_S = 2.0, 6.0
 # The step that comes after the one by which the lock is called.
 NEXT_STEPS = {
     "offered": HandoverStep.PREPARED,
@@ -33,16 +33,31 @@ NEXT_STEPS = {
     "sealed": HandoverStep.TAKEN,
     "taken": HandoverStep.DONE,
     "done": None,
+    "withdrawn": None,
 }
+
+
+async def unwilling() -> bytes:
+    raise UsageError("its work cannot be interrupted")
 
 
 class Node:
     """One process, with a session for each lock, so that each has a gate of its own."""
 
-    def __init__(self, store: Store, cluster: str, name: str, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cluster: str,
+        name: str,
+        lease_s: float,
+        timeout_s: float,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self._store = store
         self._cluster = cluster
         self._name = name
+        self._lease_s = lease_s
+        self._timeout_s = timeout_s
         self._tasks = tasks
         self._gates: dict[str, GatedStore] = {}
         self._holds: dict[str, Hold] = {}
@@ -53,7 +68,7 @@ class Node:
             if step is not None:
                 gate.hold(step)
                 self._tasks.create_task(self._tell_held(lock, step))
-            session = Session(gate, LEASE_S, cluster=self._cluster, node=self._name)
+            session = Session(gate, self._lease_s, cluster=self._cluster, node=self._name)
             self._tasks.create_task(self._acquire(lock, await stack.enter_async_context(session)))
 
     async def _tell_held(self, lock: str, step: HandoverStep) -> None:
@@ -63,6 +78,8 @@ class Node:
     async def _acquire(self, lock: str, session: Session) -> None:
         try:
             hold = await Lock(session, lock).acquire()
+            if hold.state:
+                tell("read", lock, state=hold.state.decode())
             register = FencedKey(self._store, f"{self._cluster}/{lock}")
             before = await register.take(hold.fence)
             await register.write(hold.fence, self._name.encode())
@@ -81,8 +98,8 @@ class Node:
         try:
             if to is None:
                 to = (await self._holds[lock].wanted()).target
-            state = f"state of {lock}".encode()
-            record = await self._holds[lock].hand_over(to, state=state, timeout=HANDOVER_S)
+            state = unwilling if lock == "withdrawn" else f"state of {lock}".encode()
+            record = await self._holds[lock].hand_over(to, state=state, timeout=self._timeout_s)
         except HansaError as error:
             tell("kept", lock, error=error.code, is_held=self._holds[lock].is_held)
         else:
@@ -95,7 +112,7 @@ class Node:
 
     async def _ask(self, lock: str, to: str) -> None:
         handovers = Handovers(self._store, cluster=self._cluster, name=self._name)
-        record = await handovers.move("lock", lock, to, timeout=HANDOVER_S)
+        record = await handovers.move("lock", lock, to, timeout=self._timeout_s)
         tell("asked", lock, step=record.step.value)
 
     def open(self) -> None:
@@ -117,9 +134,9 @@ class Node:
         tell("wrote", could=could, held=sorted(lock for lock, hold in self._holds.items() if hold.is_held))
 
 
-async def main(address: str, cluster: str, name: str) -> None:
+async def main(address: str, cluster: str, name: str, lease_s: str, timeout_s: str) -> None:
     async with open_store(address) as store, AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-        node = Node(store, cluster, name, tasks)
+        node = Node(store, cluster, name, float(lease_s), float(timeout_s), tasks)
         tell("ready")
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
@@ -24,10 +24,12 @@ from hansa import (  # noqa: E402
     Spot,
     SpotEvent,
     SpotNode,
+    Store,
     Subscription,
     WhenSlow,
     open_store,
 )
+from hansa.coordination.handover import HandoverStep  # noqa: E402
 from hansa.errors import AlreadyClosed  # noqa: E402
 from hansa.ids import format_id, routing_id  # noqa: E402
 from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
@@ -35,6 +37,7 @@ from hansa.runtime.loops import run  # noqa: E402
 from hansa.runtime.tasks import TaskScope  # noqa: E402
 from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
+from tests.support.held_store import HeldStore  # noqa: E402
 
 STREAM_TICK_S = 0.005
 FLOW_TICK_S = 0.001
@@ -86,8 +89,8 @@ class Books:
 class Obeying:
     """Carries out the orders, one after another."""
 
-    def __init__(self, node: SpotNode, spot: Spot, told: frozenset[str]) -> None:
-        self._node, self._spot, self._told = node, spot, told
+    def __init__(self, node: SpotNode, spot: Spot, store: HeldStore, told: frozenset[str]) -> None:
+        self._node, self._spot, self._store, self._told = node, spot, store, told
         self._books: dict[str, Books] = {}
         self._happened: Counter[str] = Counter()
         self._streaming: asyncio.Task[None] | None = None
@@ -184,6 +187,9 @@ class Obeying:
             "happened": self._happened,
         }
 
+    async def do_open(self) -> None:
+        self._store.open()
+
     async def do_leave(self) -> None:
         await self._node.close()
 
@@ -223,6 +229,10 @@ def _facts(event: SpotEvent) -> dict[str, Any]:
     return {name: format_id(value) if isinstance(value, bytes) else value for name, value in facts.items()}
 
 
+def _tell_held(event: str, entry: str = "", **found: Any) -> None:
+    tell(event, record=entry, **found)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--number", type=int, required=True, help="of its routing id")
@@ -235,6 +245,9 @@ async def main() -> None:
     parser.add_argument("--tell", default="", help="kinds of events, with commas between them")
     parser.add_argument("--store", default="memory://node", help="where topics are claimed with --claim-ttl")
     parser.add_argument("--claim-ttl", type=float, help="claim topics in the store, for so long")
+    parser.add_argument(
+        "--held", type=json.loads, default={}, help="by record, the step of a hand-over to hold until `open`"
+    )
     parser.add_argument("--heartbeat-interval", type=float, default=0.1)
     parser.add_argument("--query-interval", type=float, default=30.0)
     parser.add_argument("--outgoing-count-max", type=int, default=OUTGOING_COUNT_MAX)
@@ -250,6 +263,8 @@ async def main() -> None:
         open_store(arguments.store) as store,
         Discovery(arguments.pub, environment=Environment(options=options)) as discovery,
     ):
+        steps = {name: HandoverStep(step) for name, step in arguments.held.items()}
+        held = HeldStore(store, steps, _tell_held)
         node = SpotNode(
             arguments.bind,
             arguments.router,
@@ -259,7 +274,7 @@ async def main() -> None:
             routing_id=routing_id(arguments.number),
             heartbeat_interval=arguments.heartbeat_interval,
             query_interval=arguments.query_interval,
-            store=None if arguments.claim_ttl is None else store,
+            store=None if arguments.claim_ttl is None else cast(Store, held),
             claim_ttl=arguments.claim_ttl or CLAIM_TTL_S,
             environment=Environment(options=options),
             name=f"node {arguments.number}",
@@ -270,7 +285,7 @@ async def main() -> None:
                 await spot.create_topic(topic)
             await node.registered(timeout=20.0)
             tell("ready", endpoint=str(node.endpoint))
-            await Obeying(node, spot, frozenset(arguments.tell.split(","))).obey()
+            await Obeying(node, spot, held, frozenset(arguments.tell.split(","))).obey()
 
 
 if __name__ == "__main__":
