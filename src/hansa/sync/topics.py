@@ -22,19 +22,19 @@ from hansa.transport import Environment
 
 
 class SpotNode(Mirror[AsyncSpotNode]):
-    """Knows all topics of the mesh and carries their messages. One serves any number of spots.
+    """Knows all topics of the mesh and carries their messages. One node serves any number of spots.
 
     Without a discovery it works LOCAL: its spots reach each other and nobody else. With one it registers as
     `service` with one of the `registries` (their ROUTERs), moves to another when that one fails, and connects
     to every other node that is listed under the same service. Entering waits, `join_timeout` at most, until
-    these have told their topics; what is not reachable by then is found later. Nodes of `spot-node.blue` and
-    of `spot-node` do not see each other.
+    these have told their topics; nodes that cannot be reached by then are found later. Nodes of
+    `spot-node.blue` and of `spot-node` do not see each other.
 
     With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl`, under `cluster`
-    and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
-    renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
-    topics of one that was killed are free when the lease ends. Nodes with a store hand topics over to each
-    other (`Spot.hand_over`, `drain`); one with `takes_topics=False` gets none.
+    and `service`: two nodes never own one topic, if all nodes of the mesh have that store. A node that cannot
+    renew the lease gives its topics up before another one can claim them, and reports it by `TopicLost`; the
+    topics of a killed node are free when the lease ends. Nodes with a store hand topics over to each other
+    (`Spot.hand_over`, `drain`); one with `takes_topics=False` gets none.
 
     It is used once. Leaving the block closes its spots in the order in which they were made, tells the other
     nodes and the registry, and ends every connection.
@@ -61,7 +61,7 @@ class SpotNode(Mirror[AsyncSpotNode]):
         environment: Environment | None = None,
         name: str = "node",
     ) -> None:
-        """With a `session` it claims on that keeper's, in its store and cluster, and opens none of its own.
+        """With a `session` it claims on that keeper's sessions, in its store and cluster, not on its own.
 
         Raises BadArgument (EINVAL), BadEndpoint.
         """
@@ -101,14 +101,14 @@ class SpotNode(Mirror[AsyncSpotNode]):
     def close(self) -> None:
         """Close the spots in order, tell the others, end every connection. Closing twice does no harm.
 
-        Interrupting it takes away the time to tell others: claims in a store then end with their lease.
+        If it is interrupted, others may not be told: claims in a store then end with their lease.
         """
         self.__exit__(None, None, None)
 
     def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
-        """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.
+        """Before closing: hand its topics over to the least loaded takers; returns which node got which.
 
-        It takes none any more. What nobody takes in time is this node's still, and is destroyed when it
+        It takes none any more. A topic that no node takes in time stays here, and is destroyed when the node
         closes. Without a store it does nothing. Raises UsageError, AlreadyClosed. Interrupting it leaves the
         rest here.
         """
@@ -126,31 +126,31 @@ class SpotNode(Mirror[AsyncSpotNode]):
     def unregister(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Leave the mesh without closing; returns when the registry has removed this node.
 
-        It and its peers let go of each other within a few seconds, so their topics have no owner here and its
-        topics none there; spots of this node still reach each other. `register` undoes it. Raises
-        NotRegistered when it is unregistered already, TimedOut, UsageError. Interrupted or timed out, it is
-        no longer kept registered: a registry that was not told drops it when heartbeats stay away.
+        It and its peers let go of each other within a few seconds: here the peers' topics then have no owner,
+        and there its own topics have none; spots of this node still reach each other. `register` undoes it.
+        Raises NotRegistered when it is unregistered already, TimedOut, UsageError. Interrupted or timed out,
+        it is no longer kept registered: a registry that was not told drops it when heartbeats stay away.
         """
         self._call(lambda: self._inner.unregister(timeout=timeout), "unregister")
 
     def register(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
-        """Be part of the mesh again after `unregister`; returns as entering does, when it has joined.
+        """Be part of the mesh again after `unregister`; returns when it has joined, as entering does.
 
         Changes nothing when it is registered. Raises TimedOut, RegistrationRefused, UsageError; after these,
-        or interrupted, it goes on in the background.
+        or if it is interrupted, it goes on in the background.
         """
         self._call(lambda: self._inner.register(timeout=timeout), "register")
 
     def registered(self, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
-        """Return when a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
+        """Wait until a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
         self._call(lambda: self._inner.registered(timeout), "registered")
 
     def in_step(self, timeout: float | None = None) -> None:
-        """Return when every listed node has told its topics, or was given up. Raises TimedOut."""
+        """Wait until every listed node has told its topics, or was given up. Raises TimedOut."""
         self._call(lambda: self._inner.in_step(timeout), "in_step")
 
     def survey(self, timeout: float = SURVEY_S) -> tuple[TopicReport, ...]:
-        """Ask every node for the counts of its topics; sorted by topic. Who is late is left out."""
+        """Ask every node for the counts of its topics; sorted by topic. Nodes that are late are left out."""
         return self._call(lambda: self._inner.survey(timeout), "survey")
 
     @property
@@ -170,9 +170,9 @@ class SpotNode(Mirror[AsyncSpotNode]):
 
     @property
     def takers(self) -> dict[bytes, str]:
-        """Of `peers`, those that take topics which others hand over: each with its name in their store.
+        """Those of `peers` that take topics which others hand over: each with its name in their store.
 
-        The least loaded comes first.
+        The least loaded node comes first.
         """
         return self._ask(lambda: self._inner.takers)
 
@@ -192,11 +192,11 @@ class SpotNode(Mirror[AsyncSpotNode]):
         return self._ask(lambda: self._inner.wanted)
 
     def subscribers(self, topic: str) -> tuple[bytes, ...]:
-        """The other nodes that are subscribed to a topic of this node's."""
+        """The other nodes that are subscribed to a topic of this node."""
         return self._ask(lambda: self._inner.subscribers(topic))
 
     def subscribers_count(self, topic: str) -> int:
-        """To how many other nodes this one sends the topic: as its owner, or as anybody in a PUB/SUB mesh."""
+        """How many other nodes get the topic from this one: as its owner, or as any PUB/SUB node."""
         return self._ask(lambda: self._inner.subscribers_count(topic))
 
     @property
@@ -207,7 +207,7 @@ class SpotNode(Mirror[AsyncSpotNode]):
     def events(self) -> EventStream[SpotEvent]:
         """Everything that happens on this node from this call on, as a blocking iterator.
 
-        It keeps a bounded number for a slow reader; then the oldest go, counted.
+        It keeps a bounded number of events for a slow reader; then the oldest are dropped and counted.
         """
         return self._held().run(lambda: EventStream(self, self._inner.events()))
 

@@ -2,21 +2,21 @@
 
 In the order in which a message goes from `publish` to `recv`:
 
-- `spot`: what a program publishes and reads with, and its subscriptions.
-- `fanout`: the hot path: one message to all its subscribers, here and on other nodes.
-- `router_mesh`, `pubsub_mesh`: the sockets of either kind of mesh. They write what is due, pass on what
-  comes, and wake whoever reads.
-- `inbox`: what waits to be read.
+- `spot`: spots and their subscriptions, with which a program publishes and reads.
+- `fanout`: the hot path, which gives one message to all its subscribers, here and on other nodes.
+- `router_mesh`, `pubsub_mesh`: the drivers of the two kinds of mesh, with their sockets. They write what is
+  due, pass on what comes in, and wake the readers.
+- `inbox`: the messages that wait to be read.
 
-Around them `node` is a process's part in the mesh, and where its spots come from. What decides:
+Around them `node` is a process's part in the mesh, which makes the spots. The machines that decide:
 
-- `mesh`: for the ROUTER mesh, where each topic has an owner. `open_mesh`: for the PUB/SUB mesh: none has.
-- `wants`: which subscription matches which topics, and what is wanted here. `owners`: who owns which topic.
+- `mesh`: for the ROUTER mesh, whose topics have owners. `open_mesh`: for the PUB/SUB mesh, whose have none.
+- `wants`: which topics the local subscriptions match and receive. `owners`: which node owns which topic.
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
-- `moving`: how a topic goes from one owner to another while it is used. `topic_state`: what goes along.
-  `mover` drives that by a record.
-- `lags`: what peers are told that missed messages. `names`: what topics may be called.
-- `effects`: what these ask for. `events`: what a program is told.
+- `moving`: how a topic goes from one owner to another while it is used. `topic_state`: the state that goes
+  along. `mover`: hand-overs of topics by their records in the store.
+- `lags`: what peers are told that missed messages. `names`: valid names of topics.
+- `effects`: what the machines ask their drivers to do. `events`: what a program is told.
 
 Beside them: `threads` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """

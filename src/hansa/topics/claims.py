@@ -1,4 +1,4 @@
-"""Topics claimed in a store: of all nodes that ask there first, one at a time may own a topic."""
+"""Topics claimed in a store: only one of the nodes that ask there first may own a topic at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hansa.transport.environment import Environment
 
 
 class TopicClaims:
-    """The claims of one node, all on the sessions of one keeper: one that is given, or the node's own.
+    """The claims of one node, all on the sessions of one keeper: a given keeper, or the node's own.
 
-    Its own opens its first session for the first claim.
+    The node's own keeper opens its first session for the first claim.
 
-    `on_lost` is called with a topic and the reason before anybody else can claim it.
+    `on_lost` is called with a topic and the reason before any other node can claim the topic.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TopicClaims:
             environment=environment,
         )
         self._on_lost = on_lost
-        # Of topics that the node owns.
+        # By topic, while the node owns it.
         self._claims: dict[str, TakenClaim[Fenced]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._tasks = TaskScope(self._name, on_failure)
@@ -63,7 +63,7 @@ class TopicClaims:
 
     @property
     def taker(self) -> str:
-        """The name under which the store knows this node; without one nothing can be handed over to it."""
+        """The node's name in the store; without a name no topic can be handed over to it."""
         return self._keeper.node
 
     @property
@@ -75,7 +75,7 @@ class TopicClaims:
         return self._keeper.keys
 
     async def claim(self, topic: str) -> TakenClaim[Fenced]:
-        """Claim it for a spot that is about to create it, and then calls `keep` or `give_up_later`.
+        """Claim a topic for a spot that is about to create it; then call `keep` or `give_up_later`.
 
         Cancelling it claims nothing. Raises TopicExists; AlreadyClosed; StoreUnavailable and TimedOut when
         the store cannot be asked; Fenced, mostly as SessionLost, when the claim is lost at once.
@@ -92,7 +92,7 @@ class TopicClaims:
         return claim
 
     async def take_over(self, topic: str, timeout: float) -> TakenClaim[Fenced]:
-        """Stand in line for a topic that is handed over to this node, and then call `keep`.
+        """Wait in line for a topic that is handed over to this node; then call `keep`.
 
         Cancelling it leaves the line. Raises TimedOut, AlreadyClosed, Fenced as `claim` does.
         """
@@ -109,7 +109,7 @@ class TopicClaims:
         return self._claims.get(topic)
 
     def forget(self, topic: str, claim: TakenClaim[Fenced]) -> None:
-        """It was handed over: there is nothing to give up any more."""
+        """Drop the claim of a topic that was handed over: there is nothing left to give up."""
         if self._claims.get(topic) is claim:
             del self._claims[topic]
 
@@ -127,42 +127,42 @@ class TopicClaims:
             what=f"topic {topic!r}",
             error=Fenced,
             body=self._node,
-            # It must be known at once: its peers are asked before the topic is created.
+            # A loss must be known at once: the peers are asked before the topic is created.
             is_brief=False,
             movable=Movable(kind="topic", name=topic_name(self.service, topic), is_plain=False),
         )
 
     def keep(self, topic: str, claim: TakenClaim[Fenced]) -> None:
-        """The topic was created under this claim, just now: tell when it is lost."""
+        """The topic was just created under this claim: from now on `on_lost` is called if it is lost."""
         self._claims[topic] = claim
         claim.loss.call_back(partial(self._lost, topic, claim))
 
     def give_up_later(self, topic: str, claim: TakenClaim[Fenced]) -> asyncio.Task[None]:
-        """Let others claim it. When the store does not answer soon, that goes on in the background."""
+        """Let others claim the topic. If the store does not answer soon, that goes on in the background."""
         self._leaving[topic] = task = self._tasks.spawn(_leave(claim), f"gives up topic {topic}")
         task.add_done_callback(partial(self._left, topic))
         return task
 
     async def release(self, topic: str) -> None:
-        """The topic is destroyed: let others claim it. Cancelling it lets that go on in the background."""
+        """The topic is destroyed: let others claim it. If this is cancelled, it goes on in the background."""
         leaving = self.release_later(topic)
         if leaving is not None:
             await asyncio.wait([leaving])
 
     def release_later(self, topic: str) -> asyncio.Task[None] | None:
-        """The same, without waiting for it."""
-        # A node that closes releases all at once, by `close`.
+        """As `release`, but returns the task instead of waiting for it."""
+        # A node that closes releases all claims at once, in `close`.
         claim = None if self._is_closed else self._claims.pop(topic, None)
         return None if claim is None else self.give_up_later(topic, claim)
 
     def shut(self) -> None:
-        """Claim nothing any more. What is released from now on waits for `close`."""
+        """Stop claiming. Claims that are released from now on are kept until `close`."""
         self._is_closed = True
 
     async def close(self) -> None:
-        """Release everything at once: with the lease, if that is the node's own.
+        """Release all claims at once: with the lease, if the keeper is the node's own.
 
-        Cancelling it lets such a lease end by itself, when nobody has renewed it for its time.
+        If it is cancelled, such a lease ends by itself, when it was not renewed for its time.
         """
         self.shut()
         claims = list(self._claims.values())
@@ -186,6 +186,6 @@ class TopicClaims:
 
 
 async def _leave(claim: TakenClaim[Fenced]) -> None:
-    # Whoever has closed the store renews no lease: the claim ends with it.
+    # If the store was closed, nobody renews the lease: the claim ends with it.
     with suppress(AlreadyClosed):
         await claim.release()

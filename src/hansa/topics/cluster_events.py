@@ -1,10 +1,10 @@
-"""Bridges events onto a topic, those of a cluster's members first of all, for nodes that have no store.
+"""Bridges that publish events on a topic, mainly those of a cluster's members, for nodes without a store.
 
-`EventBridge` publishes events of any kind. `TopicBridge` does so with those of members, and `bridged_events`
-reads these. A bridge tells an event more than once: to nodes that subscribe late, and when it takes over from
-another bridge. So every message carries the store's revision, and a reader drops what it has heard (`Heard`).
-Each member has two tracks, what it says of itself and whether it is suspected, and the revisions of each
-grow. The end of a member's stay is told once, whatever the revision of a second end.
+`EventBridge` publishes events of any kind. `TopicBridge` publishes those of members, and `bridged_events`
+reads them. A bridge may publish an event more than once: for nodes that subscribe late, and when it takes
+over from another bridge. So every message carries the store's revision, and a reader drops what it has heard
+(`Heard`). Each member has two tracks, what it says of itself and whether it is suspected, and in each track
+the revisions grow. The end of a member's stay is reported once, even if a second end has another revision.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ TOPIC: Final = "cluster:events"
 
 
 class EventBridge(Generic[E]):
-    """Publishes the events that `open_events` gives on a topic, for as long as the block.
+    """Publishes the events of the stream from `open_events` on a topic, for as long as the block.
 
-    Any number of nodes may run one: the owner of the topic publishes, the others stand by, and one of them
-    goes on when the owner is gone. Each holds the last events, and tells them again when it becomes the owner
-    and when a node is new among the subscribers; readers drop what they know. An event of which `encode`
-    makes nothing is not published.
+    Any number of nodes may run a bridge: the owner of the topic publishes, the others stand by, and one of
+    them takes over when the owner is gone. Each bridge holds the last events, and publishes them again when
+    it becomes the owner and when a node is new among the subscribers; readers drop what they know. An event
+    for which `encode` returns None is not published.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class EventBridge(Generic[E]):
         self._tasks = TaskScope(f"bridge to {topic}", self._failed)
         self._closing = Closing()
         self.published_count = 0
-        """Messages, with those that were told again."""
+        """Published messages, including repeated ones."""
         self.unpublished_count = 0
-        """Messages that nobody could be given, since the topic was lost."""
+        """Messages that could not be published, because the topic was lost."""
         self.takeovers_count = 0
         """How often this bridge became the owner."""
 
     @property
     def is_owner(self) -> bool:
-        """Whether this bridge publishes; else it stands by."""
+        """Whether this bridge publishes; otherwise it stands by."""
         return self._spot is not None and self.topic in self._spot.owned
 
     async def owning(self, timeout: float | None = None) -> None:
-        """Return when this bridge is the one that publishes. Raises `TimedOut`."""
+        """Wait until this bridge is the one that publishes. Raises `TimedOut`."""
         try:
             async with asyncio.timeout(timeout):
                 while not self.is_owner:
@@ -128,7 +128,7 @@ class EventBridge(Generic[E]):
 
     async def __aenter__(self) -> Self:
         self._spot = self._node.spot(f"bridge to {self.topic}")
-        # Before the first await: nothing that happens from now on is missed.
+        # Before the first await, so that no event from now on is missed.
         events = self._open_events()
         self._tasks.spawn(self._bridge(events, self._spot), "events")
         self._tasks.spawn(self._own(self._spot), "owning")
@@ -141,7 +141,7 @@ class EventBridge(Generic[E]):
         await self.close()
 
     async def close(self) -> None:
-        """Bridge no more, and give the topic up. Closing twice does no harm."""
+        """Stop bridging, and give the topic up. Closing twice does no harm."""
         await self._closing.once(self._close)
 
     async def _close(self) -> None:
@@ -161,7 +161,7 @@ class EventBridge(Generic[E]):
                 await self._publish(spot, message)
 
     async def _own(self, spot: Spot) -> None:
-        """Become the owner as soon as nobody else is, and tell those who are new what was."""
+        """Become the owner as soon as no other bridge is, and publish the held events for new subscribers."""
         while True:
             try:
                 await spot.create_topic(self.topic)
@@ -171,7 +171,7 @@ class EventBridge(Generic[E]):
             self.takeovers_count += 1
             self._taken.wake_all()
             logger.info("events are published here, on %s", self.topic)
-            # Subscribers on this node are there at once, and others when they have heard of the new owner.
+            # Subscribers on this node are there at once; others come when they have heard of the new owner.
             await self._tell_again(spot)
             known: frozenset[bytes] = frozenset()
             while self.is_owner:
@@ -200,10 +200,10 @@ class EventBridge(Generic[E]):
 
     async def _publish(self, spot: Spot, message: bytes) -> None:
         try:
-            # Whoever lost the topic meanwhile publishes through the winner, which does no harm.
+            # If this bridge has lost the topic meanwhile, the winner publishes it, which does no harm.
             await spot.publish(self.topic, message)
         except NoOwner:
-            # Both lost it. The next owner holds the message, too.
+            # Nobody owns the topic now. The next owner holds the message too.
             self.unpublished_count += 1
         else:
             self.published_count += 1
@@ -216,7 +216,7 @@ class EventBridge(Generic[E]):
 
 
 class TopicBridge(EventBridge[MembersEvent]):
-    """Publishes every event of members on a topic, for as long as the block: see `EventBridge`.
+    """Publishes the events of members on a topic, for as long as the block: see `EventBridge`.
 
     `bridged_events` reads them.
     """
@@ -235,14 +235,14 @@ class TopicBridge(EventBridge[MembersEvent]):
 
 
 def _encode_shared(event: MembersEvent) -> bytes | None:
-    # These are about one process alone, which knows them.
+    # Such an event concerns one process alone, which knows it.
     return None if isinstance(event, Rejoined | Expelled | LoopLagged) else encode_event(event)
 
 
 async def bridged_events(spot: Spot, topic: str = TOPIC) -> BridgedEvents:
     """The events of a cluster from a topic, as values, on a node that needs no store.
 
-    What happened before the subscription is active is told as far as the bridge holds it.
+    Earlier events come too, as far as the bridge holds them.
     """
     return BridgedEvents(await spot.subscribe(topic))
 
@@ -250,16 +250,16 @@ async def bridged_events(spot: Spot, topic: str = TOPIC) -> BridgedEvents:
 class BridgedEvents:
     """An async iterator of the events that a bridge publishes, each once. Made by `bridged_events`.
 
-    It ends when its spot or subscription is closed. Cancelling a step takes nothing out.
+    It ends when its spot or subscription is closed. Cancelling a step loses no event.
     """
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
         self._heard = Heard(members_count_max=ARRIVALS_MAX)
         self.repeated_count = 0
-        """Messages that were told before."""
+        """Messages with an event that was heard before."""
         self.bad_count = 0
-        """Messages that are no event."""
+        """Messages without a valid event."""
 
     def __aiter__(self) -> Self:
         return self
@@ -278,27 +278,27 @@ class BridgedEvents:
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         await self.subscription.close()
 
 
 class Heard:
-    """What a reader has heard of each member."""
+    """Which events of each member a reader has heard."""
 
     def __init__(self, *, members_count_max: int) -> None:
         self._members_count_max = members_count_max
-        # By member, the last stay and revision of either track. Who was heard of last comes last.
+        # By member: the last stay and revision of each track. The member that was heard of last comes last.
         self._places: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
-        # By member, the last stay that ended.
+        # By member: the last stay that ended.
         self._ended: dict[str, int] = {}
 
     def is_news(self, event: MemberEvent) -> bool:
-        """Whether it was not heard before; from now on it was."""
+        """Whether the event was not heard before; from now on it was."""
         name, incarnation = event.member.id, event.member.incarnation
         if self._ended.get(name, -1) >= incarnation:
             return False
         of_record, of_suspicion = self._places.pop(name, ((0, 0), (0, 0)))
-        # A stay that ends and the next one may have the same revision: a record written over the other.
+        # The end of a stay and the next stay may have the same revision: one record overwrote the other.
         place = (incarnation, event.revision)
         is_suspicion = isinstance(event, MemberSuspected | MemberRefuted)
         is_news = place > (of_suspicion if is_suspicion else of_record)
@@ -317,7 +317,7 @@ class Heard:
 
 
 def encode_event(event: MemberEvent) -> bytes:
-    """As JSON: kind, member, reason, revision."""
+    """The event as JSON: kind, member, reason, revision."""
     found = {
         "kind": _NAMES[type(event)],
         "member": event.member.to_object() | {"said": event.member.info.status.value},
@@ -328,7 +328,7 @@ def encode_event(event: MemberEvent) -> bytes:
 
 
 def decode_event(payload: bytes) -> MemberEvent:
-    """Raises `BadRecord`. The member's lease is not told: who reads this has no store."""
+    """Raises `BadRecord`. The member's lease is left out: the reader has no store."""
     found = from_json(payload, "a cluster event")
     kind, member = _KINDS.get(str(found.get("kind"))), found.get("member")
     reason, revision = found.get("reason"), found.get("revision")

@@ -1,21 +1,22 @@
-"""Which nodes this one stays connected with: those that are listed, and that speak as nodes do. Pure.
+"""Decides which nodes this one stays connected with: listed nodes that speak as nodes do. Pure.
 
 Theory of operation. The discovery says which nodes are listed. It already waits for registries that restart
-or fall silent, so its word is believed here. But news travels at different speeds, and a working mesh is not
-torn down in a hurry.
+or fall silent, so the doorkeeper believes it. But news travels at different speeds, and a working mesh must
+not be torn down in a hurry.
 
 - A connected node that is no longer listed is let go when it has said nothing for `PARTING_S`, or after
   `PARTING_S_MAX`. A node that closes has said its last words by then, and one that is listed again within
   that time was never missed.
-- A node that dialled us and is not listed yet has `UNLISTED_S_MAX` to appear; in that time every registry has
-  published its whole list. While no registry is heard there is no list to judge by, and it stays.
-- A node that was let go for that is not let in again until it is listed.
-- A peer that has said nothing `STRANGER_S` after it connected is no node: nodes ask at once. It is let go,
+- A node that dialled this one and is not listed yet has `UNLISTED_S_MAX` to appear; in that time every
+  registry has published its whole list. While no registry is heard there is no list to judge by, and the
+  node stays.
+- A node that was let go because it is not listed is not let in again until it is listed.
+- A peer that has said nothing `STRANGER_S` after it connected is no node: a node asks at once. It is let go,
   and tried again after `STRANGER_REST_S`.
-- A node that has unregistered is *apart*: it lets go of all others as if they were not listed, and lets
-  nobody in, until it registers again.
+- A node that has unregistered is *apart*: it lets go of all others as if they were not listed, and lets no
+  node in, until it registers again.
 
-Which side dials, and what is said, is not decided here.
+Which side dials, and what nodes say, is not decided here.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from hansa.topics.effects import MeshTally
 
 T = TypeVar("T")
 
-# Read by both sides: in the events of one, and as the other's reason of a refusal.
+# Read on both sides: in the events of this node, and at the other node as the reason of the refusal.
 _UNLISTED = "not listed as a node of this mesh"
 _APART = "this node has unregistered"
 _STRANGE = "said nothing that a node says"
@@ -52,38 +53,38 @@ class LetGo:
 
 @dataclass(slots=True, kw_only=True)
 class _Farewell:
-    """What a peer that is to go has said so far, and until when it may go on."""
+    """How often a peer that must go was heard so far, and how long it may stay at most."""
 
     heard_count: int
     until: float
 
 
 class Doorkeeper:
-    """Decides for one node. `heard_count` says how often a connected peer was heard, 0 if never."""
+    """Decides for one node. `heard_count` returns how often a connected peer was heard; 0: never."""
 
     def __init__(self, tally: MeshTally, heard_count: Callable[[bytes], int]) -> None:
         self._tally = tally
         self._heard_count = heard_count
         self.is_apart = False
-        """This node has unregistered."""
+        """Whether this node has unregistered."""
         self._listed: dict[bytes, None] = {}
         self._connected: dict[bytes, None] = {}
-        # Each by when; all of one kind wait equally long, so the one that began first is due first.
+        # By peer: when it is due. All of one kind wait equally long, so the first one is due first.
         self._parting: dict[bytes, float] = {}
         self._farewells: dict[bytes, _Farewell] = {}
         self._unlisted: dict[bytes, float] = {}
         self._unproved: dict[bytes, float] = {}
-        # Let go: until they are listed, or until they have rested. Of too many the oldest is forgotten, and
-        # then let in as if it were new.
+        # Peers that were let go: until they are listed, or until they have rested. Of too many the oldest is
+        # forgotten, and then let in like a new one.
         self._unwelcome: dict[bytes, None] = {}
         self._resting: dict[bytes, float] = {}
 
     def welcomes(self, peer: bytes) -> bool:
-        """Whether it may connect, and be dialled."""
+        """Whether the peer may connect, and be dialled."""
         return not self.is_apart and peer not in self._unwelcome and peer not in self._resting
 
     def turn_away(self, peer: bytes) -> str:
-        """It has connected and is not welcome: why."""
+        """Why a peer that has connected is not welcome."""
         if peer in self._resting:
             self._tally.strangers_count += 1
             return _STRANGE
@@ -93,7 +94,7 @@ class Doorkeeper:
     # -- what the discovery says
 
     def list_peer(self, peer: bytes) -> None:
-        """Whoever registers anew is given another chance, whatever it was let go for."""
+        """A node that registers again gets another chance, whatever it was let go for."""
         self._listed[peer] = None
         for waiting in (self._unlisted, self._unwelcome, self._resting):
             waiting.pop(peer, None)
@@ -124,7 +125,7 @@ class Doorkeeper:
     # -- connections
 
     def connected(self, peer: bytes, *, now: float) -> None:
-        """A peer that is welcome."""
+        """A welcome peer has connected."""
         self._connected[peer] = None
         self._unproved[peer] = now + STRANGER_S
         if peer not in self._listed:
@@ -137,7 +138,7 @@ class Doorkeeper:
     # -- time
 
     def tick(self, *, now: float, hears_registry: bool) -> list[LetGo]:
-        """Whom to let go now."""
+        """The peers to let go now."""
         gone = []
         for peer in _due(self._parting, now):
             farewell, count = self._farewells[peer], self._heard_count(peer)
@@ -159,7 +160,7 @@ class Doorkeeper:
         return gone
 
     def rested(self, *, now: float) -> list[bytes]:
-        """Strangers that are welcome again, from now on."""
+        """Strangers that are welcome again from now on."""
         return _due(self._resting, now)
 
     def deadline(self) -> float | None:
@@ -180,7 +181,7 @@ class Doorkeeper:
 
 
 def _due(waiting: dict[bytes, float], now: float) -> list[bytes]:
-    """Take out whose time has come."""
+    """Take out the peers whose time has come."""
     due = []
     for peer, at in waiting.items():
         if at > now:

@@ -1,4 +1,4 @@
-"""What the machines of a mesh ask their driver to do, know of a connected peer, and count. Pure."""
+"""What the mesh's machines ask their driver to do, know of a connected peer, and count. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hansa.wire.topics import SpotCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """To one peer."""
+    """Send a command to one peer."""
 
     peer: bytes
     command: SpotCommand
@@ -20,14 +20,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broadcast:
-    """To every connected peer."""
+    """Send a command to every connected peer."""
 
     command: SpotCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """To whoever listens on this node, and to the spot or the subscription that it concerns."""
+    """Report an event to all listeners on this node, and to the spot or subscription that it concerns."""
 
     event: SpotEvent
     to: object = None
@@ -35,35 +35,35 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Publishers that wait because their topic was handed over may try again."""
+    """Let publishers and hand-overs that wait for a topic on its way try again."""
 
 
 Effect: TypeAlias = Send | Broadcast | Tell | Resume
 
 
 class Peer:
-    """A connected node. Another connection of the same node is another one."""
+    """A connected node. If it connects again, it becomes another `Peer`."""
 
     def __init__(self, peer: bytes, box: Outbox) -> None:
         self.id = peer
         self.box = box
         self.taker = ""
-        """The name under which a store knows it, if it takes topics that are handed over."""
+        """The node's name in the store, if it takes topics that are handed over."""
         self.is_hansa = False
-        """It understands extension frames, and confirms subscriptions."""
+        """Whether it understands extension frames, and confirms subscriptions."""
         self.heard_count = 0
-        """How often it was heard to say something that nodes say; several messages at once may be one."""
+        """How often it said something that nodes say; several messages at once may count as one."""
         self.subscribed: dict[bytes, None] = {}
-        """Topics of ours that it receives."""
+        """Topics of this node that the peer receives."""
         self.asked: dict[bytes, int] = {}
-        """Topics of its that we asked for, and how many of those questions have no answer yet."""
+        """Topics of the peer that this node asked for, each with its number of unanswered SUBSCRIBEs."""
         self.left: dict[bytes, None] = {}
-        """Topics of which it was told last that we want them no more; the oldest are forgotten."""
+        """Topics that this node, by its last word to the peer, no longer wants; the oldest are forgotten."""
         self.published_count = 0
-        """PUBLISH that it was sent and has not refused."""
+        """How many PUBLISH commands it was sent and has not refused."""
 
     def answered(self, topic: bytes) -> bool:
-        """One SUBSCRIBE has its answer; whether it was the last one that had none."""
+        """Note the answer to one SUBSCRIBE; returns whether no other one waits for its answer."""
         left_count = self.asked.pop(topic, 1) - 1
         if left_count:
             self.asked[topic] = left_count

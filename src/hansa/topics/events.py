@@ -1,4 +1,4 @@
-"""What a program is told of topics, subscriptions and nodes: events and counts, as values. Pure."""
+"""Events and counts of topics, subscriptions and nodes, as a program gets them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SubscriptionState(StrEnum):
     PENDING = "pending"
     """Nobody owns the topic, or the owner has not confirmed the subscription yet."""
     ACTIVE = "active"
-    """What the owner publishes from now on arrives. Of a pattern: all topics that match, and there is one."""
+    """What the owner publishes from now on arrives. An active pattern has topics, all of them active."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class SubscriptionSuspended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesMissed:
-    """So many messages of a topic were lost on their way from the owner's node to this one."""
+    """`count` messages of a topic were lost on their way from the owner's node to this one."""
 
     subscription: str
     topic: str
@@ -46,7 +46,7 @@ class MessagesMissed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesDropped:
-    """So many messages found the subscription's inbox full, since the reader was told last."""
+    """`count` messages found the subscription's inbox full since the reader was last told."""
 
     subscription: str
     count: int
@@ -54,9 +54,10 @@ class MessagesDropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDemoted:
-    """Another node, of a lower id, owns the topic too: it stays the owner, the spot that is told this is not.
+    """Another node owns the topic too, and wins: it stays the owner, the spot that gets this event does not.
 
-    What is published from now on goes through the winner.
+    The higher epoch of a claim in the store wins, then the lower id. What is published from now on goes
+    through the winner.
     """
 
     topic: str
@@ -65,7 +66,7 @@ class TopicDemoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLost:
-    """The claim of a topic in the store is lost: the spot that is told this owns it no more."""
+    """The topic's claim in the store is lost: the spot that gets this event no longer owns the topic."""
 
     topic: str
     reason: str
@@ -73,10 +74,10 @@ class TopicLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMoved:
-    """A topic was handed over, from one node to another, and goes on there: nothing is lost, nothing waits.
+    """A topic was handed over from one node to another, and goes on there: nothing is lost, nothing waits.
 
-    The spots that owned it and that own it now are told this, and every node. `epoch` is the new owner's, of
-    its claim in the store.
+    The old owner's spot, the new owner's spot and every node get this event. `epoch` is that of the new
+    owner's claim in the store.
     """
 
     topic: str
@@ -87,7 +88,7 @@ class TopicMoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishesRefused:
-    """The node that was taken for the owner was not: so many publishes reached nobody."""
+    """The node that was taken for the owner does not own the topic: `count` publishes reached nobody."""
 
     topic: str
     owner: bytes
@@ -96,7 +97,7 @@ class PublishesRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishesInDoubt:
-    """The connection to an owner broke: at most so many publishes may or may not have reached it."""
+    """The connection to an owner broke: at most `count` publishes may or may not have reached it."""
 
     owner: bytes
     count: int
@@ -119,7 +120,7 @@ class PeerLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAnnounced:
-    """A topic has an owner that it did not have before."""
+    """A topic has a new owner."""
 
     topic: str
     owner: bytes
@@ -127,7 +128,7 @@ class TopicAnnounced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRemoved:
-    """A topic has no owner any more."""
+    """A topic no longer has an owner."""
 
     topic: str
     owner: bytes
@@ -152,18 +153,19 @@ SpotEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotStats:
-    """A snapshot of a node.
+    """A snapshot of a node's counts.
 
-    Of its own topics: `published_count` messages, of which subscribed nodes missed `dropped_count` because
-    their outboxes were full. Here `delivered_count` messages were given to subscriptions, whose inboxes
-    dropped `inbox_dropped_count`; `missed_count` were lost on their way here. `refused_count` publishes of
-    others were for topics that are not ours, `publishes_refused_count` and `publishes_in_doubt_count` are
-    our own that an owner refused or may not have got. `taken_over_count` connections were replaced by
-    another one of the same id; if it keeps growing, two nodes have one id. `moved_count` topics were handed
-    over, to this node or away from it. `unwanted_count` messages came
-    for nobody, as after an unsubscribe; `duplicates_count` came twice. `bad_frames` counts by reason what
-    made no sense. `unlisted_count` peers were let go, or not let in, because they are not listed (any more)
-    or this node has unregistered; `strangers_count` because they do not speak as nodes do.
+    For its own topics: `published_count` messages, of which subscribed nodes missed `dropped_count` because
+    their outboxes were full. On this node `delivered_count` messages were given to subscriptions, whose
+    inboxes dropped `inbox_dropped_count`; `missed_count` were lost on their way here. `refused_count`
+    publishes of other nodes were for topics that this node does not own; `publishes_refused_count` and
+    `publishes_in_doubt_count` are its own publishes that an owner refused or may not have got.
+    `taken_over_count` connections were replaced by another one of the same id; if it keeps growing, two nodes
+    have one id. `moved_count` topics were handed over, to this node or away from it. `unwanted_count`
+    messages came that nobody wants, as after an unsubscribe; `duplicates_count` came twice. `bad_frames`
+    counts by reason what made no sense. `unlisted_count` peers were let go, or not let in, because they are
+    not listed (any more) or this node has unregistered; `strangers_count` because they do not speak as nodes
+    do.
     """
 
     spots_count: int
@@ -197,7 +199,7 @@ class SpotStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic, as its owner tells it; None where the owner is not a node of hansa's.
+    """One topic, as its owner reports it; a count is None if the owner is not a node of hansa's.
 
     `subscribers_count` counts nodes, and at the owner's node each spot.
     """

@@ -7,11 +7,11 @@ puts it into the outboxes of the subscribed nodes. A Feed is a topic that a loca
 the inboxes and the number of the last message, wherever the owner is. Publishing at the owner uses both.
 
 `receive` goes over a chunk of messages from one peer and handles the usual ones: the next message of a feed,
-or a message to publish for a topic of ours. It stops at everything else (another command, a gap, a message
-that nobody wants), which the machine decides.
+or a message to publish for a topic of this node. It stops at any other message (another command, a gap, a
+message that nobody wants), for which the machine decides.
 
 Nothing here touches the loop. The exchange collects which readers to wake and which outboxes to flush, and
-the driver takes that from it when something is due.
+the driver takes these lists when something is due.
 
 Compiled by mypyc with the outbox and the inbox (`make bench`, cases topic, routed and local).
 """
@@ -33,11 +33,11 @@ _SHORT_MORE: Final = [bytes((1, n)) for n in range(256)]
 # The same header with the lowest byte of the number.
 _SEQUENCE_START: Final = [_SEQUENCE_HEADER + bytes((n,)) for n in range(256)]
 
-# What `publish` has done, and what it asks of its caller.
+# The results of `publish`: what it has done, and what its caller must do.
 DONE: Final = 0
 DUE: Final = 1  # Published; something waits to be flushed.
 REST: Final = 2  # Not published: let the loop run first.
-ELSEWHERE: Final = 3  # Not published: the topic is not ours.
+ELSEWHERE: Final = 3  # Not published: the topic has no open outlet here.
 
 
 class Exchange:
@@ -47,26 +47,26 @@ class Exchange:
         self.payload_bytes_max = payload_bytes_max
         self.feeds: dict[bytes, Feed] = {}
         self.outlets: dict[bytes, Outlet] = {}
-        """Of all topics that this node owns."""
+        """The outlets of all topics that this node owns."""
         self.open_outlets: dict[bytes, Outlet] = {}
-        """Those where messages are published; not of topics that are being handed over."""
+        """The outlets that publish: not those of topics that are being handed over."""
         self.outlets_by_name: dict[str, Outlet] = {}
-        """Those where the node's own spots publish, too."""
+        """The outlets that publish for the node's own spots, too."""
         self.readers: list[Reader] = []
-        """To be woken."""
+        """Readers to wake."""
         self.boxes: list[Outbox] = []
-        """To be flushed."""
+        """Outboxes to flush."""
         self.lagging: dict[Outbox, dict[Outlet, None]] = {}
-        """Peers that missed messages, and of which topics."""
+        """Peers that missed messages, by outbox, and the topics."""
         self.is_due = False
         """Something is in the lists above."""
         self.turn_count = 0
         """Messages published since the publishers last rested."""
         self.rest_count = 1
-        """Turns of the loop that the next rest takes."""
+        """For how many turns of the loop the next rest lasts."""
         self.delivered_count = 0
         """Messages given to local inboxes."""
-        # Of topics without an outlet, or whose outlet is closed.
+        # Of topics that have no outlet, or whose outlet was closed.
         self._published_count = 0
         self._dropped_count = 0
 
@@ -87,19 +87,19 @@ class Exchange:
         self.resume(outlet)
 
     def close(self, outlet: "Outlet") -> None:
-        """This node owns the outlet's topic no more."""
+        """This node no longer owns the outlet's topic."""
         self._published_count += outlet.sequence - outlet.began_at
         self._dropped_count += outlet.dropped_count
         self.hold(outlet)
         del self.outlets[outlet.frame]
 
     def hold(self, outlet: "Outlet") -> None:
-        """Publish nothing there until `resume`: whoever publishes finds no outlet and asks the machine."""
+        """Publish nothing there until `resume`: a publisher finds no outlet, and asks the machine."""
         self.open_outlets.pop(outlet.frame, None)
         self.outlets_by_name.pop(outlet.feed.topic, None)
 
     def hold_own(self, outlet: "Outlet") -> None:
-        """Publish there what others send; what this node's spots publish comes later."""
+        """Publish what other nodes send; what this node's spots publish comes later."""
         self.outlets_by_name.pop(outlet.feed.topic, None)
 
     def resume(self, outlet: "Outlet") -> None:
@@ -107,27 +107,27 @@ class Exchange:
         self.open_outlets[outlet.frame] = self.outlets_by_name[outlet.feed.topic] = outlet
 
     def count_published(self) -> None:
-        """A message was published without an outlet."""
+        """Count a message that was published without an outlet."""
         self._published_count += 1
         self.turn_count += 1
 
     def take_due(self) -> tuple[list[Outbox], list[Reader]]:
-        """Which outboxes to flush and which readers to wake, each once; then nothing is due."""
+        """Take the outboxes to flush and the readers to wake, each once; then nothing is due."""
         boxes, readers = self.boxes, self.readers
         self.boxes = []
         self.readers = []
         self.is_due = False
-        # A box that is full enough is named again with every message.
+        # A box that is full enough is listed again with every message.
         return list(dict.fromkeys(boxes)) if boxes else boxes, readers
 
     def take_rest(self) -> int:
-        """How many turns of the loop the publishers rest now; what they publish is counted anew."""
+        """For how many turns of the loop the publishers rest now; begins a new count of what they publish."""
         turns_count = self.rest_count
         self.turn_count, self.rest_count = 0, 1
         return turns_count
 
     def refusal(self, payload: Any) -> BadArgument:
-        """Why this payload cannot be published: it is too large, or not bytes."""
+        """The error for a payload that cannot be published: it is too large, or not bytes."""
         if not isinstance(payload, bytes):
             return BadArgument(f"the payload is {type(payload).__name__}, not bytes")
         return BadArgument(
@@ -143,7 +143,7 @@ class Feed:
         self.topic = topic
         self.inboxes: list[Inbox] = []
         self.source: object = None
-        """The connection that messages are taken from; None while there is none, or the owner is here."""
+        """The connection whose messages are taken; None while there is none, or the owner is here."""
         self.owner = b""
         self.founder = b""
         """The node that began to count the messages: the owner, or one that has handed the topic over."""
@@ -153,7 +153,7 @@ class Feed:
         """The number of the last message, in this counting."""
         self.retain = False
         self.kept: TopicMessage | None = None
-        """The last message of a topic that retains it."""
+        """The latest message of a topic that retains it."""
 
     def deliver(self, message: TopicMessage, size_bytes: int, exchange: Exchange) -> None:
         for inbox in self.inboxes:
@@ -180,15 +180,15 @@ class Outlet:
         self.retain = retain
         self.sequence = 0
         self.began_at = 0
-        """The number that was the last one when this node came to own the topic."""
+        """The last number before this node came to own the topic."""
         self.dropped_count = 0
         """Messages that subscribed nodes missed because their outboxes were full."""
         self.latest: TopicMessage | None = None
         self.subscribers: dict[bytes, Outbox] = {}
-        """By peer. Change it through `add` and `remove`."""
+        """By peer. Change it only through `add` and `remove`."""
         self._boxes: list[Outbox] = []
         self._start = _MESSAGE_FRAME + _SHORT_MORE[len(frame)] + frame
-        # Payloads of one size follow each other, and numbers differ in their lowest byte: the rest is kept.
+        # Payloads in a row often have one size, and numbers differ in their lowest byte: the rest is kept.
         self._head = self._start + _SHORT_MORE[0]
         self._head_bytes = 0
         self._high = bytes(7)
@@ -203,12 +203,12 @@ class Outlet:
         self._boxes = list(self.subscribers.values())
 
     def go_on(self, sequence: int, latest: TopicMessage | None) -> None:
-        """Number messages from here on: another node has published those before."""
+        """Number messages after `sequence`: another node has published those before."""
         self.sequence = self.began_at = sequence
         self.latest = latest
 
     def publish(self, payload: Any, exchange: Exchange) -> None:
-        """Number it, and give it to all. Raises BadArgument, with nothing published."""
+        """Number a message, and give it to all subscribers. Raises BadArgument, with nothing published."""
         if not isinstance(payload, bytes):
             raise exchange.refusal(payload)
         size_bytes = len(payload)
@@ -259,7 +259,7 @@ class Outlet:
                 exchange.boxes.append(box)
                 exchange.is_due = True
         if crowded_count == len(self._boxes):
-            # Nobody keeps up, so nobody is slowed when the publisher lets the loop write first.
+            # No subscriber keeps up, so none is slowed when the publisher lets the loop write first.
             exchange.turn_count = PUBLISH_TURN_COUNT
             exchange.rest_count = CROWDED_TURN_COUNT
 
@@ -270,13 +270,13 @@ class Outlet:
         if topics is None:
             topics = exchange.lagging[box] = {}
         if self not in topics:
-            # Once: what a stopped peer costs the publisher of the others must stay small.
+            # Only once: a stopped peer must cost the publisher of the others little.
             topics[self] = None
             exchange.is_due = True
 
 
 def publish(exchange: Exchange, topic: str, payload: Any) -> int:
-    """Publish a topic of this node's: DONE, DUE, REST or ELSEWHERE. Raises BadArgument."""
+    """Publish to a topic of this node; returns DONE, DUE, REST or ELSEWHERE. Raises BadArgument."""
     if exchange.turn_count >= PUBLISH_TURN_COUNT:
         return REST
     outlet = exchange.outlets_by_name.get(topic)
@@ -287,7 +287,7 @@ def publish(exchange: Exchange, topic: str, payload: Any) -> int:
 
 
 def receive(exchange: Exchange, source: object, messages: list[list[bytes]], at: int) -> int:
-    """Handle messages of one peer from `at` on; the number of the first one that the machine must decide."""
+    """Handle one peer's messages from `at` on; returns the place of the first one for the machine."""
     feeds = exchange.feeds
     outlets = exchange.open_outlets
     end = len(messages)

@@ -1,13 +1,13 @@
-"""What waits to be read from a subscription: a bounded queue with a policy for slow readers. Pure.
+"""The messages that wait to be read from a subscription: a bounded queue with a policy when full. Pure.
 
 Theory of operation. Messages enter at the end of one list and leave from the end of another, which is the
 first one reversed when it ran empty: appending and taking cost a few instructions each, and taking everything
 costs nothing at all. Messages are shared by all inboxes that hold them; only references are queued.
 
-A spot reads its subscriptions through one Reader. With one subscription that is its inbox; with more, the
-reader also keeps the order in which messages came, one token each. A token may outlive its message, when a
-policy dropped it or the program read the subscription itself. Such a token is skipped, and when there are
-many the line of tokens is made anew.
+A spot reads its subscriptions through one Reader. With one subscription the reader just reads its inbox; with
+more, it also keeps the order in which messages came, one token each. A token may outlive its message, if a
+policy dropped the message or the program read the subscription itself. Such a token is skipped, and when
+there are many the line of tokens is made again.
 
 Compiled by mypyc with the fan-out (`make bench`, cases topic and local).
 """
@@ -21,7 +21,7 @@ try:
 except ImportError:
 
     def mypyc_attr(*attrs: str, **kwattrs: object) -> Any:  # type: ignore[misc]
-        """Only the compiler reads it."""
+        """Only the compiler reads this."""
         return lambda kind: kind
 
 
@@ -29,20 +29,20 @@ _STALE_MAX: Final = 1_024
 
 
 class WhenSlow(Enum):
-    """What becomes of messages when a subscription's inbox is full. Whatever is dropped is counted."""
+    """What happens to messages when a subscription's inbox is full. Every dropped message is counted."""
 
     DROP_OLDEST = "drop-oldest"
     """The new message takes the place of the one that has waited longest."""
     DROP_NEWEST = "drop-newest"
     """The new message is dropped."""
     KEEP_LATEST = "keep-latest"
-    """Of each topic only the newest message waits, full or not."""
+    """Only the newest message of each topic waits, even if the inbox is not full."""
 
 
 # It holds no other objects, so the garbage collector need not look at it: a fifth of what receiving costs.
 @mypyc_attr(acyclic=True)
 class TopicMessage:
-    """One message of a topic. `sequence` is the owner's number for it, 0 when it told none.
+    """One message of a topic. `sequence` is the owner's number for it; 0 if the owner gave none.
 
     It is shared by all subscriptions that receive it: do not change it.
     """
@@ -68,7 +68,7 @@ class TopicMessage:
 
 
 class Inbox:
-    """The messages that wait in one subscription. It always takes the newest but under DROP_NEWEST."""
+    """The messages that wait in one subscription. It always takes the newest, except under DROP_NEWEST."""
 
     def __init__(self, reader: "Reader", count_max: int, bytes_max: int, when_slow: WhenSlow) -> None:
         self.reader = reader
@@ -78,21 +78,21 @@ class Inbox:
         self.held_count = 0
         self.held_bytes = 0
         self.accepted_count = 0
-        """Messages that were queued since the beginning, also those dropped later."""
+        """Messages that were queued since the beginning, including those dropped later."""
         self.dropped_count = 0
         """Messages that the policy dropped."""
         self.missed_count = 0
         """Messages that were lost between nodes."""
         self.untold_count = 0
-        """Of the dropped, those that the reader has not been told of yet."""
-        # Under KEEP_LATEST nothing is queued without a look at what waits.
+        """Dropped messages that the reader has not been told of yet."""
+        # Under KEEP_LATEST nothing is queued without looking at the waiting messages.
         self._quick_count_max = 0 if when_slow is WhenSlow.KEEP_LATEST else count_max
         self._coming: list[TopicMessage] = []
         self._going: list[TopicMessage] = []
         self._latest: OrderedDict[str, TopicMessage] | None = None
 
     def put(self, message: TopicMessage, size_bytes: int) -> bool:
-        """Take a message; whether the reader must be woken."""
+        """Take a message; returns whether the reader must be woken."""
         reader = self.reader
         if self.held_count < self._quick_count_max and self.held_bytes < self.bytes_max:
             self._coming.append(message)
@@ -139,13 +139,13 @@ class Inbox:
         return messages
 
     def take_untold(self) -> int:
-        """How many were dropped since this was asked last."""
+        """How many messages were dropped since the last call."""
         count = self.untold_count
         self.untold_count = 0
         return count
 
     def _squeeze(self, message: TopicMessage, size_bytes: int) -> bool:
-        """Make room as the policy says; whether the message is in."""
+        """Make room as the policy says; returns whether the message was put in."""
         if self.when_slow is WhenSlow.KEEP_LATEST:
             self._keep_latest(message, size_bytes)
             return True
@@ -172,7 +172,7 @@ class Inbox:
         self.accepted_count += 1
         former = latest.get(message.topic)
         if former is not None:
-            # In its place: a topic that changes all the time must not wait for ever behind the others.
+            # In the older one's place: else a topic that changes all the time would wait for ever.
             latest[message.topic] = message
             self.held_bytes += size_bytes - len(former.payload)
             self._count_dropped()
@@ -183,7 +183,7 @@ class Inbox:
             if self.reader.line is not None:
                 self.reader.line.append(self)
         while self.held_count > 1 and (self.held_count > self.count_max or self.held_bytes > self.bytes_max):
-            # The new message may have grown in the first place: the others make room for it.
+            # The new message may be larger than the one whose place it took: the others make room for it.
             latest.move_to_end(message.topic)
             self._next_latest()
             self._count_dropped()
@@ -204,23 +204,23 @@ class Inbox:
 
 
 class Sleeper(Protocol):
-    """Whoever waits for messages."""
+    """A waiting caller that can be woken."""
 
     def wake(self) -> None: ...
 
 
 class Reader:
-    """A spot, as its inboxes see it: whether it waits, and in which order its messages came."""
+    """A spot, as its inboxes see it: whether it waits, and the order in which its messages came."""
 
     def __init__(self, sleeper: Sleeper) -> None:
         self.sleeper = sleeper
-        """Whom to wake."""
+        """What to wake."""
         self.is_awaited = False
-        """Somebody waits for the next message."""
+        """Whether a caller waits for the next message."""
         self.has_untold = False
-        """Some inbox has dropped messages that the reader has not been told of."""
+        """Whether an inbox has dropped messages that the reader has not been told of."""
         self.line: deque[Inbox] | None = None
-        """Which inbox is next; only kept with more than one."""
+        """The inbox of each message, in order; only kept with more than one inbox."""
         self._only: Inbox | None = None
         self._stale_count = 0
         self._inboxes: dict[Inbox, None] = {}
@@ -234,7 +234,7 @@ class Reader:
             self._line_up()
 
     def remove(self, inbox: Inbox) -> None:
-        """What waits in it is gone."""
+        """Remove an inbox; the messages that wait in it are gone."""
         self._inboxes.pop(inbox, None)
         if self._only is inbox:
             self._only = None
@@ -248,7 +248,7 @@ class Reader:
             self._line_up_again()
 
     def quick(self) -> TopicMessage | None:
-        """The message that came first; None also when there is something else to look at before."""
+        """The message that came first; also None if the reader must look at something else first."""
         if self._only is None or self.has_untold:
             return None
         return self._only.next()
@@ -276,15 +276,15 @@ class Reader:
         return messages
 
     def expect(self) -> None:
-        """Somebody waits: wake the sleeper with the next message."""
+        """A caller waits: wake the sleeper with the next message."""
         self.is_awaited = True
 
     def told(self) -> None:
-        """The reader is told now what its inboxes have dropped."""
+        """The reader is now told what its inboxes have dropped."""
         self.has_untold = False
 
     def passed_by(self, count: int) -> None:
-        """So many messages left without their tokens: somebody read an inbox itself, or a policy dropped."""
+        """`count` messages left without their tokens: dropped by a policy, or read from an inbox itself."""
         if self.line is None:
             return
         self._stale_count += count
@@ -298,7 +298,7 @@ class Reader:
                 self.line.append(inbox)
 
     def _line_up_again(self) -> None:
-        """Keep as many tokens of each inbox as it has messages, the last ones."""
+        """Keep as many tokens of each inbox as it has messages: the last ones."""
         assert self.line is not None
         left: dict[Inbox, int] = {inbox: inbox.held_count for inbox in self._inboxes}
         kept: deque[Inbox] = deque()

@@ -1,7 +1,7 @@
-"""Peers that missed messages because too much waited for them: what they are told when there is room. Pure.
+"""Tells peers how much they missed while their outboxes were full, once there is room again. Pure.
 
 The exchange notes which peers missed messages of which topics. A mark tells such a peer how far the topic is,
-so that it knows of its gap even if nobody publishes; of a retained topic the latest message follows.
+so that the peer knows of its gap even if nobody publishes; for a retained topic the latest message follows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from hansa.wire.topics import Mark, Message, TopicAnnounce, TopicCounts
 
 
 class Lags:
-    """The part of the mesh's machine that tells peers what they missed. It adds its effects to the
-    machine's."""
+    """The part of the mesh's machine that tells peers what they missed. It adds to the machine's effects."""
 
     def __init__(
         self, node: bytes, exchange: Exchange, peers: dict[bytes, Peer], effects: list[Effect]
@@ -28,7 +27,7 @@ class Lags:
         self._effects = effects
 
     def tell_all(self, claims: Mapping[bytes, int]) -> None:
-        """Tell those for whom there is room again. `claims` has the epochs of our topics' claims."""
+        """Tell the peers that have room again. `claims` has the epochs of this node's claims, by topic."""
         exchange = self._exchange
         members = {member.box: member for member in self._peers.values() if member.box in exchange.lagging}
         for box, outlets in list(exchange.lagging.items()):
@@ -42,18 +41,18 @@ class Lags:
                     self.tell(member, outlet, claims)
 
     def tell_at_once(self, outlet: Outlet, claims: Mapping[bytes, int]) -> None:
-        """To all who lag behind with a topic, whether there is room or not: a last word."""
+        """Tell all peers that lag behind with a topic, whether there is room or not: this is a last word."""
         for member in [self._peers[peer] for peer in outlet.subscribers]:
             if outlet in self._exchange.lagging.get(member.box, ()):
                 self.tell(member, outlet, claims)
                 self.forget(member, outlet)
 
     def tell(self, member: Peer, outlet: Outlet, claims: Mapping[bytes, int]) -> None:
-        """How far the topic is; of a retained one the latest message again, which must not stay unknown."""
+        """Tell a peer how far a topic is; send a retained topic's latest message again: it must be known."""
         latest = outlet.latest
         mark = mark_of(outlet, self._node)
         if latest is not None:
-            # As if the latest message were still to come.
+            # The mark says that the latest message is still to come.
             mark = replace(mark, sequence=mark.sequence - 1)
         claim = claims.get(outlet.frame, 0)
         announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark, claim=claim)
@@ -62,19 +61,19 @@ class Lags:
             self._effects.append(Send(peer=member.id, command=again(latest)))
 
     def forget(self, member: Peer, outlet: Outlet) -> None:
-        """It misses nothing of this topic any more."""
+        """Note that the peer no longer misses anything of this topic."""
         lagging = self._exchange.lagging.get(member.box)
         if lagging is not None:
             lagging.pop(outlet, None)
 
 
 def again(latest: TopicMessage) -> Message:
-    """A retained message, for somebody who has not had it."""
+    """A retained message, for a peer that has not had it."""
     return Message(topic=latest.topic, payload=latest.payload, sequence=latest.sequence)
 
 
 def mark_of(outlet: Outlet, node: bytes, *, confirm: bool = False) -> Mark:
-    """Where this node stands with a topic of its own."""
+    """The mark that says how far a topic of this node is."""
     return Mark(
         epoch=outlet.epoch,
         sequence=outlet.sequence,
@@ -85,7 +84,7 @@ def mark_of(outlet: Outlet, node: bytes, *, confirm: bool = False) -> Mark:
 
 
 def counts_of(outlet: Outlet) -> TopicCounts:
-    """What has become of the messages of a topic of this node's."""
+    """The counts of a topic of this node."""
     return TopicCounts(
         subscribers_count=len(outlet.subscribers) + len(outlet.feed.inboxes),
         published_count=outlet.sequence,

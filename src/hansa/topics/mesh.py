@@ -1,17 +1,18 @@
-"""A node's part in the ROUTER mesh: who owns what, who is subscribed, and what to tell whom. Pure.
+"""A node's part in the ROUTER mesh: keeps owners and subscribers, and decides what to tell which peer. Pure.
 
 Theory of operation. Each connected peer has told which topics it owns (QUERY, then TOPIC_ANNOUNCE and
-TOPIC_REMOVE in order over one connection), so every node knows every topic without a hub, and a topic's
-owner knows its subscribed nodes. Losing a connection loses all of that at once; the next one begins with
-QUERY again. QUERY is also repeated slowly, with a digest of what is known, in case something was missed.
+TOPIC_REMOVE in order over one connection), so every node knows every topic without a hub, and a topic's owner
+knows its subscribed nodes. When a connection is lost, all that the peer told is lost with it; the next
+connection begins with QUERY again. QUERY is also repeated slowly, with a digest of what is known, in case
+something was missed.
 
-If two nodes own a topic, the lower id wins; the other is demoted and says nothing about it, because everybody
-hears the winner too. A node that comes to believe a claim which had lost before asks whether it still stands.
-Before the ids come the claims in a store: the higher epoch wins, and one that is claimed there over one that
-is not. Who loses that way has lost its own claim, and does not know yet.
+If two nodes own a topic, the lower id wins; the other node is demoted and says nothing about it, because
+every node hears the winner too. A node that comes to believe a claim which had lost before asks whether the
+claim still stands. Claims in a store go before ids: the higher epoch wins, and a claim in a store wins over
+one that is not there. A node that loses that way has lost its own claim, and does not know it yet.
 
-What local subscriptions want is decided in `wants`, how a topic is handed over in `moving`. Messages go
-through `fanout.receive`; what that leaves comes to `hear`.
+`wants` decides what local subscriptions get, and `moving` how a topic is handed over. Messages go through
+`fanout.receive`; those that it leaves come to `hear`.
 """
 
 from __future__ import annotations
@@ -75,23 +76,23 @@ class Mesh:
         self.exchange = exchange
         self.tally = MeshTally()
         self.taker = ""
-        """The name under which a store knows this node, if it takes topics that are handed over."""
+        """The node's name in the store, if it takes topics that are handed over."""
         self.peers: dict[bytes, Peer] = {}
         self.owners = Owners()
         self._query_interval_s = query_interval_s
         self._stamps = Stamps()
         self._index = TopicIndex()
         self._digest = 0
-        # Topics of ours that are claimed in a store, and the epochs of these claims.
+        # The epochs of this node's claims in a store, by topic.
         self._claims: dict[bytes, int] = {}
         self._awaited: dict[bytes, float] = {}
-        # Of these, who has connected and may turn out to be no node.
+        # Of these, the peers that have connected and may turn out to be no nodes.
         self._silent: dict[bytes, float] = {}
         self._asking: deque[tuple[float, Peer]] = deque()
         self._lag_at: float | None = None
-        # Whose claim has won only because a better one went.
+        # Peers with a claim that has won only because a better one went.
         self._doubted: dict[bytes, None] = {}
-        # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
+        # For topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._effects: list[Effect] = []
         self._lags = Lags(node, exchange, self.peers, self._effects)
@@ -102,7 +103,7 @@ class Mesh:
 
     @property
     def is_in_step(self) -> bool:
-        """Every listed node has told its topics, or was given up."""
+        """Whether every listed node has told its topics, or was given up."""
         return not self._awaited
 
     def owner(self, topic: bytes) -> bytes | None:
@@ -110,7 +111,7 @@ class Mesh:
 
     @property
     def topics_count(self) -> int:
-        """Every known topic."""
+        """How many topics are known."""
         return len(self._index)
 
     def heard_count(self, peer: bytes) -> int:
@@ -120,7 +121,7 @@ class Mesh:
     # -- peers
 
     def expect(self, peer: bytes, *, now: float) -> None:
-        """A listed node: until it has told its topics, we are not in step."""
+        """A node was listed: until it has told its topics, this node is not in step."""
         if peer not in self.peers and peer != self.node:
             self._awaited.pop(peer, None)
             self._awaited[peer] = now + JOIN_S_MAX
@@ -138,7 +139,7 @@ class Mesh:
         return self._done()
 
     def peer_disconnected(self, peer: bytes, reason: str, *, in_doubt_count: int) -> list[Effect]:
-        """`in_doubt_count` messages of any kind may not have reached it."""
+        """`in_doubt_count` messages of any kind may not have reached the peer."""
         member = self.peers.pop(peer, None)
         if member is None:
             return []
@@ -163,7 +164,7 @@ class Mesh:
         return self._done()
 
     def hear(self, peer: bytes, command: SpotCommand, *, now: float) -> list[Effect]:
-        """What a peer says. Raises LimitExceeded for a claim too many."""
+        """Handle a peer's command. Raises LimitExceeded for a claim too many."""
         member = self.peers.get(peer)
         if member is None:
             return []
@@ -190,14 +191,14 @@ class Mesh:
         return self._done()
 
     def receive(self, member: Peer, messages: list[list[bytes]], at: int) -> int:
-        """Handle the usual ones of a peer's messages from `at` on; the place of the first one for `hear`."""
+        """Handle the usual messages of a peer from `at` on; returns the place of the first one for `hear`."""
         end = receive(self.exchange, member, messages, at)
         if end > at:
             member.heard_count += 1
         return end
 
     def take_topics(self, name: str) -> list[Effect]:
-        """From now on others may hand topics over to this node, which the store knows so; or not any more."""
+        """Let others hand topics over to this node, by its name in the store; with an empty name stop it."""
         if name == self.taker:
             return []
         self.taker = name
@@ -206,19 +207,19 @@ class Mesh:
         return self._done()
 
     def survey(self) -> list[Effect]:
-        """Ask everybody for the counts of their topics."""
+        """Ask all peers for the counts of their topics."""
         for member in self.peers.values():
             self._ask(member, report_wanted=True)
         return self._done()
 
     def report(self) -> list[tuple[str, TopicCounts]]:
-        """The counts of our own topics."""
+        """The counts of this node's own topics."""
         return [(outlet.feed.topic, counts_of(outlet)) for outlet in self.exchange.outlets.values()]
 
     # -- time
 
     def note_lagging(self, *, now: float) -> None:
-        """Some peer has missed messages since: it must be told when there is room."""
+        """Some peer has missed messages: it must be told when there is room."""
         if self._lag_at is None:
             self._lag_at = now + LAGGING_S
 
@@ -248,7 +249,7 @@ class Mesh:
         return self._done()
 
     def deadline(self) -> float | None:
-        # All wait equally long, so the one that began first is due first.
+        # All of one kind wait equally long, so the first one is due first.
         due = [next(iter(waiting.values())) for waiting in (self._awaited, self._silent) if waiting]
         due += [self._asking[0][0]] if self._asking else []
         due += [at for at in (self._lag_at, self.moves.deadline()) if at is not None]
@@ -257,7 +258,7 @@ class Mesh:
     # -- what the program asks for
 
     def route(self, topic: str) -> tuple[bytes, bytes] | None:
-        """The other node that owns a topic, and the topic's frame; None too while it is on its way.
+        """The other node that owns a topic, and the topic's frame; None also while the topic is on its way.
 
         Raises BadArgument.
         """
@@ -270,7 +271,7 @@ class Mesh:
         return route
 
     def published(self, owner: bytes) -> None:
-        """The owner was sent a PUBLISH."""
+        """Count a PUBLISH that was sent to the owner."""
         self.peers[owner].published_count += 1
 
     def create(
@@ -278,8 +279,8 @@ class Mesh:
     ) -> list[Effect]:
         """Raises TopicExists, BadArgument.
 
-        `claim` is the epoch of its claim in a store, which says that nobody else may own it, whatever a peer
-        said before; 0 for one that is not claimed.
+        `claim` is the epoch of the topic's claim in a store, by which no other node may own it, whatever a
+        peer said before; 0 without a claim.
         """
         name = topic.decode()
         owner = self.owner(topic)
@@ -302,7 +303,7 @@ class Mesh:
     def _open(
         self, topic: bytes, spot: object, founder: bytes, epoch: int, *, retain: bool, claim: int
     ) -> Outlet:
-        """We own it from now on."""
+        """Own the topic from now on."""
         want = self.wants.all.get(topic)
         feed = Feed(topic.decode()) if want is None else want.feed
         outlet = Outlet(topic, feed, spot, founder, epoch, retain)
@@ -316,7 +317,7 @@ class Mesh:
         """Raises NotOwner."""
         adoption = self.moves.adoptions.get(topic)
         if adoption is not None and adoption.spot is spot:
-            # Nobody has heard of it yet.
+            # No other node has heard of it yet.
             del self.moves.adoptions[topic]
             return self._done()
         outlet = self.exchange.outlets.get(topic)
@@ -329,7 +330,7 @@ class Mesh:
         return self._done()
 
     def lose(self, topic: bytes, reason: str) -> list[Effect]:
-        """The claim of a topic of ours is lost in the store: from now on somebody else may own it."""
+        """The claim of a topic of this node is lost in the store: from now on another node may own it."""
         adoption = self.moves.adoptions.pop(topic, None)
         if adoption is not None:
             event = TopicLost(topic=topic.decode(), reason=reason)
@@ -355,8 +356,8 @@ class Mesh:
         for topic in topics:
             want = self.wants.all.get(topic)
             if want is None:
-                # One that is closed here may be another's before the next message: `stay` or its new owner
-                # says where this one begins.
+                # A topic that is closed here may have another owner before the next message: `stay` or the
+                # new owner says where this want begins.
                 self.wants.begin(topic, None if self.moves.is_closed(topic) else self.owner(topic))
             else:
                 self.wants.join(want, subscriber)
@@ -371,9 +372,9 @@ class Mesh:
     # -- topics that are handed over
 
     def close(self, topic: bytes, target: bytes, *, number: int) -> tuple[TopicState, list[Effect]]:
-        """Publish nothing more there, and give what the new owner needs; `stay` or `taken` follows.
+        """Stop publishing a topic, and return what the new owner needs; `stay` or `taken` must follow.
 
-        Raises NotOwner; PeerAway when this node is not connected with the target; Conflict while it is
+        Raises NotOwner; PeerAway when this node is not connected with the target; Conflict while the topic is
         handed over already, or was handed over to this node a moment ago.
         """
         outlet = self.exchange.outlets.get(topic)
@@ -393,7 +394,7 @@ class Mesh:
         return state, self._done()
 
     def stay(self, topic: bytes) -> list[Effect]:
-        """The hand-over was withdrawn: go on. Changes nothing unless the topic was closed."""
+        """The hand-over was withdrawn: go on publishing. Changes nothing unless the topic was closed."""
         leaving = self.moves.leaving.get(topic)
         if leaving is not None and not leaving.is_gone:
             self.wants.begin_here(topic)
@@ -406,25 +407,25 @@ class Mesh:
         return self._done()
 
     def taken(self, topic: bytes) -> list[Effect]:
-        """The record says that it is the new owner's: wait for its announcement, and no longer than that."""
+        """The record says that the new owner has the topic: wait for its announcement, but not for ever."""
         leaving = self.moves.leaving.get(topic)
         if leaving is not None and not leaving.is_gone:
             leaving.until = None
         return self._done()
 
     def adopt(self, adoption: Adoption) -> list[Effect]:
-        """Own a topic that another node has handed over: at once, or when its last messages have come."""
+        """Own a topic that another node has handed over: now, or once that node's last messages have come."""
         self.moves.adoptions[adoption.topic] = adoption
         self._try_to_open(adoption)
         return self._done()
 
     def _try_to_open(self, adoption: Adoption, *, late_at: float | None = None) -> None:
-        """`late_at`: the time, when it has waited long enough."""
+        """Open the topic if it is time. `late_at` is the current time, if it has waited long enough."""
         topic, state = adoption.topic, adoption.state
         if not self.moves.is_closed_here(adoption):
             if late_at is None:
                 return
-            # What this node has published before may still be on its way to the old owner.
+            # Messages that this node has published before may still be on their way to the old owner.
             source = self.peers[state.source]
             self.moves.begin_hold(topic, source, self.node, adoption.number, now=late_at)
         outlet = self._open(
@@ -437,7 +438,7 @@ class Mesh:
         self.moves.settle(outlet.feed.topic)
 
     def _let_go(self, leaving: Leaving, peer: bytes, mark: Mark | None) -> None:
-        """The new owner has announced what was ours."""
+        """The new owner has announced a topic that was this node's."""
         outlet = leaving.outlet
         topic, name = outlet.frame, outlet.feed.topic
         self._give_up(topic, outlet)
@@ -449,7 +450,7 @@ class Mesh:
         self.moves.settle(name)
 
     def _bury(self, hold: HeldMessages) -> None:
-        """The new owner of a topic that was on its way does not come: it has no owner."""
+        """The new owner of a topic on its way does not come, and the old owner has let the topic go."""
         hold.is_orphaned = False
         self._moved(hold.topic, hold.source, self.owner(hold.topic), is_lost=True)
 
@@ -458,7 +459,7 @@ class Mesh:
     def _claim(
         self, topic: bytes, peer: bytes, epoch: int = 0, *, move: Move | None = None, mark: Mark | None = None
     ) -> None:
-        """A peer says that a topic is its own; by `move` and `mark` how it was handed over to it."""
+        """A peer says that it owns a topic; `move` and `mark` say how the topic was handed over to it."""
         if self.owners.is_claimed_by(topic, peer) and self.owners.epoch(topic, peer) == epoch:
             return
         self.owners.check_room(peer)
@@ -474,14 +475,14 @@ class Mesh:
                 self._moved(topic, before, after, move=move, mark=mark)
             return
         leaving = self.moves.leaving.get(topic)
-        # A lower one is of a time before, when the topic was there already.
+        # A claim with a lower epoch is older: the topic was at that node before.
         if leaving is not None and leaving.target == peer and epoch > self._claims.get(topic, 0):
             self._let_go(leaving, peer, mark)
             return
         self.tally.conflicts_count += 1
         if (-epoch, precedence(peer)) < (-self._claims.get(topic, 0), precedence(self.node)):
             self.tally.demotions_count += 1
-            # A last word for those who miss some of our messages; who heard the winner first ignores it.
+            # A last word for peers that miss some messages; those that heard the winner first ignore it.
             self._lags.tell_at_once(outlet, self._claims)
             self._give_up(topic, outlet)
             self.moves.abandon(topic)
@@ -499,13 +500,13 @@ class Mesh:
     def _fall_to(
         self, topic: bytes, before: bytes | None, after: bytes | None, *, is_lost: bool = False
     ) -> None:
-        """The owner went; who is left had lost, and may have been demoted since: better ask, once."""
+        """The owner went. The next one had lost before, and may have been demoted since: ask it, once."""
         if after is not None:
             self._doubted[after] = None
         self._moved(topic, before, after, is_lost=is_lost)
 
     def _remove(self, topic: bytes, outlet: Outlet) -> None:
-        """We own it no more, and say so."""
+        """Stop owning it, and tell the peers."""
         remove = TopicRemove(topic=outlet.feed.topic, mark=mark_of(outlet, self.node))
         self._effects.append(Broadcast(command=remove))
         self._give_up(topic, outlet)
@@ -513,10 +514,10 @@ class Mesh:
         self._fall_to(topic, self.node, self.owners.owner(topic))
 
     def _give_up(self, topic: bytes, outlet: Outlet) -> None:
-        """We own it no more."""
+        """Stop owning it."""
         self._claims.pop(topic, None)
         self.wants.leave_here(outlet)
-        # Who comes to own it next may have had messages through us.
+        # The next owner may have had messages through this node.
         self.moves.close_arrival(topic)
         self.exchange.close(outlet)
         self._digest ^= topic_digest(topic)
@@ -590,7 +591,7 @@ class Mesh:
                 claims=tuple(claims) if query.is_extended and any(claims) else None,
             )
         if query.is_extended:
-            # Before the answer: who hears of a topic only by that may take it for one that stays.
+            # Before the answer: a node that hears of a topic only from that may take it for one that stays.
             self.moves.tell_all_closed(member.id, self._claims)
         self._effects.append(Send(peer=member.id, command=answer))
 
@@ -601,7 +602,7 @@ class Mesh:
         claims = answer.claims or (0,) * len(answer.topics)
         topics = {topic.encode(): claim for topic, claim in zip(answer.topics, claims, strict=True)}
         gone = [topic for topic in self.owners.claims(member.id) if topic not in topics]
-        # Before anything is changed: half an answer would be neither what was before nor what is.
+        # Before any change: half an answer would match neither the state before nor the peer's state now.
         self.owners.check_room_for(member.id, len(topics))
         for topic in gone:
             self._disclaim(topic, member.id)
@@ -609,7 +610,7 @@ class Mesh:
             self._claim(topic, member.id, claim)
             hold = self.moves.holds.get(topic.decode())
             if hold is not None and hold.connection is not member:
-                # It has come back, and says nothing of handing it over.
+                # The peer has come back, and says nothing of handing the topic over.
                 self.moves.stays(member, hold.name, None)
 
     def _announced(self, member: Peer, announced: TopicAnnounce, *, now: float) -> None:
@@ -636,21 +637,21 @@ class Mesh:
             self.wants.marked(member, topic, mark)
 
     def _closed(self, member: Peer, topic: bytes, move: Move, *, now: float) -> None:
-        """The owner hands the topic over: say so behind what it was sent, and hold the rest."""
+        """The owner hands the topic over: say END behind the last message to it, and hold the rest."""
         hold = self.moves.holds.get(topic.decode())
         is_known = hold is not None and hold.connection is member and hold.number >= move.number
         if not is_known and self.owner(topic) == member.id:
             self._routes.pop(topic.decode(), None)
             self.moves.begin_hold(topic, member, move.node, move.number, now=now)
         elif not is_known:
-            # Its new owner was heard before: nothing was ever sent here.
+            # The new owner was heard before: this node never sent anything to the old one.
             self.moves.say_end(topic, member.id, move.number)
         adoption = self.moves.adoptions.get(topic)
         if adoption is not None:
             self._try_to_open(adoption)
 
     def _arrived(self, member: Peer, announced: TopicAnnounce, move: Move, *, now: float) -> None:
-        """A node announces what was handed over to it. The old owner may not have told us of that yet."""
+        """A peer announces a topic that was handed over to it, perhaps before the old owner has told so."""
         name, topic, source = announced.topic, announced.topic.encode(), self.peers.get(move.node)
         hold = self.moves.holds.get(name)
         is_heard = hold is not None and hold.number >= move.number
@@ -660,10 +661,10 @@ class Mesh:
         is_news, is_late = not self.owners.is_claimed_by(topic, member.id), topic not in self.moves.leaving
         self._claim(topic, member.id, announced.claim, move=move, mark=announced.mark)
         if move.node == self.node and is_late:
-            # It came too late: this node has given up what it had kept for the new owner, and told so.
+            # It came too late: this node has given up what it had kept for the new owner, and said so.
             self.moves.say_last(topic, member.id, move.number)
         if move.node != self.node:
-            # The old owner says it by LAST. Who has no connection to that one has nothing to wait for.
+            # The old owner says this with LAST. A node without a connection to it has nothing to wait for.
             self.moves.switching[topic] = (member.id, move.number)
         if not is_news and member.is_hansa and announced.mark is not None:
             self.wants.marked(member, topic, announced.mark)

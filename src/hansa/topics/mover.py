@@ -1,14 +1,14 @@
-"""Drives the hand-overs of one node's topics: the record in the store, and the mesh's machine (`moving`).
+"""Carries out the hand-overs of one node's topics: by the record in the store, with the machine in `moving`.
 
 What it owes both sides:
 
-- a topic is closed when the new owner is prepared, and not before: until then everything may still end well
-  without anybody having noticed;
-- whatever becomes of the record, the machine hears it once: `taken`, or `stay`; also when the caller is
-  cancelled, and goes on in the background when the topic was closed;
-- an offer that names this node is answered at once: it stands in the line, or withdraws with the reason;
-- one that asks this node to give a topic away is carried out;
-- who stands in the line leaves it when the offer is withdrawn; else it owns the topic by a claim like any.
+- a topic is closed when the new owner is prepared, and not before: until then the hand-over may still fail
+  without any node having noticed;
+- whatever happens to the record, the machine is told once: `taken`, or `stay`; also if the caller is
+  cancelled: once the topic is closed, the hand-over goes on in the background;
+- an offer that names this node is answered at once: the node stands in line, or withdraws it with a reason;
+- a request from outside to give a topic away is carried out;
+- a node in the line leaves when the offer is withdrawn; else it owns the topic, by a claim like any other.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class TopicMover:
-    """The hand-overs of one node. `heir` gives the spot that owns what comes here."""
+    """The hand-overs of one node. `heir` gives the spot that owns the topics that come here."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TopicMover:
         )
         self._tasks = TaskScope(self._name, on_failure)
         self._prefix = topic_name(claims.service, "")
-        # By topic: what is given away, and what is waited for, each with the number of its hand-over.
+        # By topic: the task that gives it away; the number and the task of the hand-over that brings it here.
         self._giving: dict[str, asyncio.Task[None]] = {}
         self._taking: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._is_leaving = False
@@ -89,7 +89,7 @@ class TopicMover:
     # -- life
 
     def start(self, *, takes_topics: bool) -> None:
-        """Follow what is offered. With `takes_topics` others may hand topics over to this node."""
+        """Follow the records of hand-overs. With `takes_topics` others may hand topics over to this node."""
         if takes_topics:
             self._mesh.take_topics(self._claims.taker)
         else:
@@ -98,12 +98,12 @@ class TopicMover:
         self._tasks.spawn(self._handovers.keep_swept(), f"sweeps the {self._name}")
 
     def shut(self) -> None:
-        """Give and take nothing any more. What is not sealed is withdrawn."""
+        """Stop giving and taking topics. Hand-overs that are not sealed are withdrawn."""
         self._is_leaving = True
         self._tasks.cancel()
 
     async def close(self) -> None:
-        """The same, and wait until it is so."""
+        """As `shut`, and wait until that is done."""
         self._is_leaving = True
         await self._tasks.close()
 
@@ -115,7 +115,7 @@ class TopicMover:
         return await self._give(topic, target, name, timeout, reason)
 
     async def drain(self, timeout: float) -> dict[str, bytes]:
-        """Hand everything over to the least loaded takers; gives who has got what."""
+        """Hand all topics over to the least loaded takers; returns which taker got which topic."""
         self._is_leaving = True
         self._mesh.take_topics("")
         moved: dict[str, bytes] = {}
@@ -128,27 +128,27 @@ class TopicMover:
                         group.create_task(
                             self._drain(waiting, loads, moved, timeout), name=f"drains for {self._name}"
                         )
-                # Those too that were handed over a moment before.
+                # Also those that were handed over a moment before.
                 await self._mesh.until_settled([*map(check_topic, moved), *self._mesh.leaving])
-                # Who answers has got all that this node has sent: what is on its way when a connection is
-                # closed may be lost.
+                # A peer that answers has got all that this node has sent: messages that are on their way when
+                # a connection is closed may be lost.
                 await self._mesh.survey(SURVEY_S)
         except TimeoutError:
-            pass  # What is left is destroyed when the node closes.
+            pass  # The remaining topics are destroyed when the node closes.
         return moved
 
     async def _drain(
         self, waiting: list[str], loads: dict[bytes, int], moved: dict[str, bytes], timeout: float
     ) -> None:
-        """Hand over what waits, one after the other. `loads` has what each taker owns or is being given."""
+        """Hand over the waiting topics, one by one. `loads` has what each taker owns or is being given."""
         while waiting:
             topic = waiting.pop(0)
             if (giving := self._giving.get(topic)) is not None:
-                # Somebody has asked for it already; it may stay all the same.
+                # Somebody has asked for it already; the topic may stay all the same.
                 await asyncio.wait([giving])
             if self._claims.of(topic) is None:
                 continue
-            # One that cannot take it says so; then it is the next one's turn, once each.
+            # A taker that cannot take the topic says so; then the next one is asked, each once.
             refused: set[bytes] = set()
             while (taker := self._least_loaded(loads, refused)) is not None:
                 loads[taker.node] += 1
@@ -158,7 +158,7 @@ class TopicMover:
                     loads[taker.node] -= 1
                     refused.add(taker.node)
                 except (Fenced, NotOwner, BadArgument):
-                    # Lost meanwhile, or more than can be handed on: the others go on.
+                    # Lost meanwhile, or too large to be handed on: the other topics go on.
                     loads[taker.node] -= 1
                     break
                 else:
@@ -168,7 +168,7 @@ class TopicMover:
     def _least_loaded(self, loads: dict[bytes, int], refused: set[bytes]) -> Taker | None:
         takers = [one for one in self._mesh.takers() if one.node not in refused]
         for one in takers:
-            # Counted here from then on: what is on its way there has not been announced.
+            # From then on counted here: a topic on its way to the taker has not been announced yet.
             loads.setdefault(one.node, one.owned_count)
         return min(takers, key=lambda one: loads[one.node], default=None)
 
@@ -191,8 +191,8 @@ class TopicMover:
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
-            # A topic that is closed must not stay so, and one that is another's must be forgotten: then it
-            # goes on in the background.
+            # A closed topic must not stay closed, and a topic that was taken must be forgotten: then the
+            # hand-over goes on in the background.
             if self._mesh.is_open(check_topic(topic)):
                 task.cancel()
             raise
@@ -211,7 +211,7 @@ class TopicMover:
         except HansaError as error:
             if not outcome.done():
                 outcome.set_exception(error)
-                outcome.exception()  # Who asked may not wait for it any more.
+                outcome.exception()  # The caller may no longer wait for it.
         else:
             if not outcome.done():
                 outcome.set_result(record)
@@ -227,7 +227,7 @@ class TopicMover:
         claim = self._claims.of(topic)
         if claim is None:
             raise NotOwner(f"topic {topic!r} is not claimed by this node: it cannot be handed over")
-        # It may have come here a moment ago.
+        # The topic may have come here a moment ago.
         with suppress(TimeoutError):
             async with asyncio.timeout(TOPIC_FORWARD_S_MAX):
                 await self._mesh.until_settled([frame])
@@ -262,7 +262,7 @@ class TopicMover:
             async for news in following:
                 puts, deletes = changes(news)
                 for item in puts:
-                    with suppress(BadRecord):  # Whoever wrote it is told by those who wait for it.
+                    with suppress(BadRecord):  # Those that wait for the hand-over tell its writer.
                         self._hear(Handover.decode(item.value, revision=item.mod_revision))
                 for item in deletes:
                     self._stop_taking(item.key.decode().rpartition("/")[2], 0)
@@ -308,7 +308,7 @@ class TopicMover:
         task.add_done_callback(partial(self._taken, topic))
 
     def _stop_taking(self, topic: str, number: int) -> None:
-        """Leave the line, unless it is for this hand-over or a later one."""
+        """Leave the line, unless it is for this hand-over or a later one; 0 is for any."""
         taking = self._taking.get(topic)
         if taking is not None and (not number or taking[0] < number):
             del self._taking[topic]
@@ -320,14 +320,14 @@ class TopicMover:
             del self._taking[topic]
 
     async def _take(self, topic: str, record: Handover) -> None:
-        # If its owner dies before it has sealed anything, that much is known: it goes on as what it was.
+        # In case the owner dies before it seals anything: then the topic goes on with what is known here.
         retain = self._mesh.retains(check_topic(topic))
         try:
             claim = await self._claims.take_over(topic, record.timeout + TOPIC_HOLD_S_MAX)
         except (AlreadyClosed, TimedOut, Fenced):
             return
-        # It owns now: what becomes of the record from here on does not make it leave the line, and a node
-        # that closes gives it back with all others.
+        # The node owns the topic now: no later step of the record makes it leave the line, and a node that
+        # closes gives this claim back with all others.
         self._taking.pop(topic, None)
         self._claims.keep(topic, claim)
         try:
@@ -336,19 +336,18 @@ class TopicMover:
             self.own(topic, heir, claim, retain=retain)
             heir.inherit(topic)
         except HansaError as error:
-            # If this claim was lost, the topic may have come here once more, under another one.
+            # If this claim was lost, the topic may have come here again, under another claim.
             if self._claims.of(topic) is claim:
                 self._claims.release_later(topic)
-            # A claim that was lost meanwhile is nothing to be told: nobody has heard of it.
+            # A claim that was lost meanwhile is not reported: no other node has heard of it.
             if not isinstance(error, Fenced):
                 self._report(topic, error)
 
     def own(self, topic: str, spot: object, claim: TakenClaim[Fenced], *, retain: bool) -> None:
-        """The store says that it is ours: open it, with what was handed on.
+        """The store says that this node owns the topic: open it, with the state that was handed on.
 
-        The hand-over must be done in the record by then. Else somebody might be given the same state again,
-        and number its own messages as this node has numbered others. Raises as `RouterMesh.create`, and the
-        loss.
+        The record must say DONE by then. Otherwise another node might be given the same state again, and use
+        numbers that this node has used for other messages. Raises as `RouterMesh.create`, and the loss.
         """
         frame = check_topic(topic)
         claim.check()
@@ -360,7 +359,7 @@ class TopicMover:
             except (BadRecord, StoreCorrupt) as error:
                 self._report(topic, error)
         if handover is None or state is None:
-            # Nothing was handed on: a topic that begins anew.
+            # No state was handed on: the topic begins a new counting.
             self._mesh.create(frame, spot, retain=retain, claim=claim.epoch)
         else:
             self._mesh.adopt(frame, spot, state, claim=claim.epoch, number=handover.number)
@@ -370,7 +369,7 @@ class TopicMover:
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     async def _refuse(self, record: Handover, reason: str) -> None:
-        # Who asked finds the reason; when the store does not answer it ends by its deadline.
+        # The asker finds the reason; if the store does not answer, the offer ends by its deadline.
         with suppress(*TROUBLE, HansaError):
             await self._handovers.withdraw(record.kind, record.name, reason=reason)
 

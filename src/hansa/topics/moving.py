@@ -1,38 +1,40 @@
-"""A topic on its way from one owner to another, while it is published to and read. Pure.
+"""Hands a topic over from one owner to another, while it is published to and read. Pure.
 
-Theory of operation. A is the owner, B the node that will be; both share a store, whose record of the
-hand-over says which of them owns (`hansa.coordination.handover`). Everybody else only follows what they say:
+Theory of operation. A is the old owner, B the new one; both share a store, whose record of the hand-over says
+which of them owns the topic (`hansa.coordination.handover`). All other nodes only follow what A and B say:
 
     A: CLOSED -- the record is taken, and B announces the topic --> FORWARDING -- all have switched --> gone
        CLOSED -- it is withdrawn: STAYS                         --> open again
 
-*A closes.* When B is prepared A publishes nothing more, and tells every peer MOVING with its last number, N,
-over the connections that have carried the messages up to N. The state that B gets (`TopicState`) is of that
-moment: N, the latest retained message, who was subscribed. What A's own spots publish is held; what others
-sent before they heard MOVING is kept, in order.
+*A closes.* When B is prepared A stops publishing, and tells every peer MOVING with its last number, N, over
+the connections that have carried the messages up to N. The state that B gets (`TopicState`) is of that
+moment: N, the latest retained message, and the subscribers. A holds what its own spots publish, and keeps, in
+order, what other nodes sent before they heard MOVING.
 
-*Publishers.* Each node answers MOVING with END, behind the last that it has sent to A, and holds what it
-publishes from then on (`HeldMessages`). When B has announced the topic A sends it what it has kept, and the
-ENDs where they stand between; B answers an END with ENDED to its publisher, which then sends B what it has
-held. So one node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits
-no longer. Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may
-the topic move on, so that nobody ever hears of the next hand-over before this one.
+*Publishers.* Each node answers MOVING with END, behind the last message that it has sent to A, and holds what
+it publishes from then on (`HeldMessages`). When B has announced the topic A sends it the kept messages, with
+the ENDs at their places between them; B answers an END with ENDED to its publisher, which then sends B what
+it has held. So one node's messages never overtake each other. A says LAST when all ENDs have come, or when it
+waits no longer. Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then
+may the topic move on, so that no node hears of the next hand-over before this one.
 
 *Subscribers.* B takes A's subscribers along: it says so to each with its announcement, before its first
 message, and goes on counting at N + 1. A subscriber takes A's messages up to MOVING, then B's; what B sends
-before that waits (`wants.Crossing`). When A's connection ends before MOVING came the gap is told exactly.
+before that waits (`wants.Crossing`). If A's connection ends before MOVING came, the exact gap is reported.
 
-*B* opens the topic when it owns it and has heard MOVING itself: its own subscribers come after N, too.
+*B* opens the topic when it owns it and has heard MOVING itself: so its own subscribers, too, go on after N.
 
-What may go wrong, and what becomes of it: A withdraws, then all that is held goes to A. A's connection to B
-ends, then B says ENDED to all: nothing more can come. A publisher's connection to A ends, then A says END for
-it, and the publisher asks B, which answers when it knows. Somebody else comes to own the topic, as after a
-crash: then what is held goes there. Nobody does: after TOPIC_HOLD_S_MAX the publisher is told how many
-messages that were.
+What may go wrong, and how it ends:
 
-Peers that know none of this hear an announcement of B, a removal of A, and B's announcement once more,
-because they may have taken the removal for B's; and a third time some seconds later, because the removal may
-come last. What they still send to A is forwarded for a while.
+- A withdraws: all held messages go to A.
+- A's connection to B ends: B says ENDED to all, since nothing more can come.
+- A publisher's connection to A ends: A says END for the publisher, which asks B; B answers when it knows.
+- A third node comes to own the topic, as after a crash: held messages go there.
+- No node does: after TOPIC_HOLD_S_MAX the publisher is told how many messages reached nobody.
+
+Peers that know nothing of hand-overs hear an announcement of B, a removal of A, and B's announcement once
+more, because they may have taken the removal for B's; and a third time some seconds later, because the
+removal may come last. What they still send to A is forwarded for a while.
 """
 
 from __future__ import annotations
@@ -72,31 +74,31 @@ from hansa.wire.topics import (
 
 
 class HeldMessages:
-    """What this node publishes of a topic on its way, until the new owner may have it."""
+    """Messages that this node publishes to a topic on its way, until the new owner may have them."""
 
     def __init__(self, topic: bytes) -> None:
         self.topic = topic
         self.name = topic.decode()
         self.number = 0
-        """Of the hand-over."""
+        """The number of the hand-over."""
         self.source = b""
         self.claim = 0
         """The epoch of the source's claim, which it hands over."""
         self.target = b""
         self.connection: Peer | None = None
-        """Over which the source was told END; None at the source itself."""
+        """The connection over which the source was told END; None at the source itself."""
         self.awaits_ended = False
         self.has_asked = False
-        """The target was asked whether END has come."""
+        """Whether the target was asked if END has come."""
         self.is_orphaned = False
-        """The source has let the topic go, and the target has not said yet that it is its own."""
+        """Whether the source has let the topic go, and the target has not announced it yet."""
         self.until: float | None = inf
-        """None: as long as from the next tick on."""
+        """When the wait ends. None: the next tick sets it."""
         self._payloads: deque[bytes] = deque()
         self._held_bytes = 0
 
     def put(self, payload: bytes) -> bool:
-        """Keep a message; False when there is no room."""
+        """Keep a message; returns False when there is no room."""
         if len(self._payloads) >= TOPIC_HOLD_COUNT_MAX or self._held_bytes >= TOPIC_HOLD_BYTES_MAX:
             return False
         self._payloads.append(payload)
@@ -110,37 +112,37 @@ class HeldMessages:
 
 
 Forward: TypeAlias = tuple[bytes, bytes] | Move
-"""A publisher and what it has published, or its END."""
+"""A publisher and its message, or the END of a publisher."""
 
 
 class Leaving:
-    """A topic that this node hands over, from closing it until all have switched."""
+    """A topic that this node hands over, from closing it until all nodes have switched."""
 
     def __init__(self, outlet: Outlet, target: bytes, number: int, expected: dict[bytes, None]) -> None:
         self.outlet = outlet
         self.target = target
         self.way: Peer | None = None
-        """The connection over which the new owner has announced the topic. What comes is passed on over this
-        one and no other: when it has ended the new owner waits for nothing from here any more."""
+        """The connection over which the new owner has announced the topic. Messages are passed on only over
+        this one: when it has ended, the new owner no longer waits for anything from here."""
         self.number = number
         self.expected = expected
-        """Who has not said END yet."""
+        """Nodes that have not said END yet."""
         self.is_gone = False
-        """The new owner has announced the topic."""
+        """Whether the new owner has announced the topic."""
         self.until: float | None = inf
-        """None: as long as from the next tick on."""
+        """When the wait ends. None: the next tick sets it."""
         self.ends = inf
-        """It is not waited for longer than this, whoever is still heard."""
+        """The latest end of the wait, even if the expected nodes are still heard."""
         self.heard_count = 0
-        """How often those who are waited for were heard when it was looked at last."""
+        """How often the expected nodes had been heard at the last look."""
         self.said: list[tuple[bytes, Subscribe | Unsubscribe]] = []
-        """Who has subscribed and unsubscribed since it was closed."""
+        """The SUBSCRIBEs and UNSUBSCRIBEs since the topic was closed, with their peers."""
         self.forwards: deque[Forward] = deque()
         self._forward_bytes = 0
         self._forward_count = 0
 
     def put(self, publisher: bytes, payload: bytes) -> bool:
-        """Keep a message for the new owner; False when there is no room."""
+        """Keep a message for the new owner; returns False when there is no room."""
         if self._forward_count >= TOPIC_FORWARD_COUNT_MAX or self._forward_bytes >= TOPIC_FORWARD_BYTES_MAX:
             return False
         self.forwards.append((publisher, payload))
@@ -155,26 +157,25 @@ class Leaving:
 
 @dataclass(slots=True, kw_only=True)
 class Arrival:
-    """A topic that this node was handed over, and that not everybody has switched to."""
+    """A topic that was handed over to this node, and that not all nodes have switched to."""
 
     source: bytes
     number: int
     until: float
     ends: float
     expected: dict[bytes, None]
-    """Who has not said SWITCHED yet."""
+    """Nodes that have not said SWITCHED yet."""
     ended: dict[bytes, None]
-    """Whose END has come."""
+    """Nodes whose END has come."""
     is_last: bool = False
-    """Nothing more comes through the old owner, as far as is known."""
+    """Whether nothing more comes through the old owner, as far as is known."""
     heard_count: int = 0
-    """How often those who are waited for were heard when it was looked at last."""
+    """How often the expected nodes had been heard at the last look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A topic that this node owns, and does not publish yet: the old owner's last messages are on their
-    way."""
+    """A topic that this node owns and cannot publish yet: the old owner's last messages are on their way."""
 
     topic: bytes
     spot: object
@@ -182,11 +183,11 @@ class Adoption:
     claim: int
     number: int
     until: float
-    """It is opened then, whatever has come."""
+    """When the topic is opened at the latest, whatever has come."""
 
 
 class Moves:
-    """The part of the mesh's machine that hands topics over. It adds its effects to the machine's."""
+    """The part of the mesh's machine that hands topics over. It adds to the machine's effects."""
 
     def __init__(
         self,
@@ -198,17 +199,17 @@ class Moves:
         tally: MeshTally,
         effects: list[Effect],
     ) -> None:
-        """`claims`: the epochs of this node's own in a store, by topic."""
+        """`claims`: the epochs of this node's claims in a store, by topic."""
         self.holds: dict[str, HeldMessages] = {}
-        """Of all topics on their way that this node has heard of."""
+        """By name: all topics on their way that this node has heard of."""
         self.switching: dict[bytes, tuple[bytes, int]] = {}
-        """New owners who wait to hear that this node has switched, and the number of the hand-over."""
+        """New owners that wait to hear that this node has switched, and the number of the hand-over."""
         self.leaving: dict[bytes, Leaving] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self.adoptions: dict[bytes, Adoption] = {}
         self.again: dict[bytes, float | None] = {}
-        """Topics of ours, and when they are announced once more to peers that know nothing of hand-overs.
-        None: so long from the next tick on."""
+        """Topics of this node, and when to announce them again to peers that know nothing of hand-overs.
+        None: the next tick sets it."""
         self._node = node
         self._exchange = exchange
         self._peers = peers
@@ -223,12 +224,12 @@ class Moves:
     # -- the old owner
 
     def is_closed(self, topic: bytes) -> bool:
-        """Whether this node owns it, and gives nothing out."""
+        """Whether this node owns the topic, but has closed it."""
         leaving = self.leaving.get(topic)
         return leaving is not None and not leaving.is_gone
 
     def close(self, outlet: Outlet, target: bytes, number: int, *, claim: int, is_wanted: bool) -> TopicState:
-        """Publish nothing more, and tell all. They have heard of everything that was dropped.
+        """Stop publishing, and tell all peers. They have been told of every dropped message already.
 
         `is_wanted`: this node itself is subscribed.
         """
@@ -251,7 +252,7 @@ class Moves:
         )
 
     def tell_closed(self, peer: bytes, leaving: Leaving, *, claim: int) -> None:
-        """MOVING, to somebody who is connected, or newly so."""
+        """Send MOVING to a connected peer."""
         outlet = leaving.outlet
         announce = TopicAnnounce(
             topic=outlet.feed.topic, mark=mark_of(outlet, self._node), claim=claim, move=leaving.move
@@ -259,13 +260,13 @@ class Moves:
         self._effects.append(Send(peer=peer, command=announce))
 
     def tell_all_closed(self, peer: bytes, claims: Mapping[bytes, int]) -> None:
-        """Of all topics that are closed here, to a node that asks what we own."""
+        """Send MOVING for all topics that are closed here, to a node that asks which topics this one owns."""
         for topic, leaving in self.leaving.items():
             if not leaving.is_gone:
                 self.tell_closed(peer, leaving, claim=claims.get(topic, 0))
 
     def reopen(self, leaving: Leaving, *, claim: int) -> None:
-        """It is withdrawn: the topic stays. What was kept is published, the others' first."""
+        """The hand-over is withdrawn: publish the kept messages, those of other nodes first."""
         outlet, exchange = leaving.outlet, self._exchange
         del self.leaving[outlet.frame]
         exchange.resume(outlet)
@@ -280,10 +281,11 @@ class Moves:
         self._effects += [Send(peer=peer, command=announce) for peer in self._peers]
 
     def let_go(self, leaving: Leaving, *, epoch: int, is_told: bool) -> None:
-        """The new owner has announced it: say so, and send it what was kept, in order.
+        """The new owner has announced the topic: tell all peers, and send it the kept messages, in order.
 
-        Unless it `is_told` it did so over a connection that has ended since, and waits no more for what was
-        kept: that would come after what its publishers have sent there since. It is refused.
+        Without `is_told` the announcement came over a connection that has ended since. The new owner no
+        longer waits for the kept messages, which would come after later ones of their publishers: they are
+        refused.
         """
         outlet = leaving.outlet
         leaving.is_gone = True
@@ -305,14 +307,14 @@ class Moves:
         self._look_for_last(leaving)
 
     def forward(self, leaving: Leaving, publisher: bytes, payload: bytes) -> bool:
-        """A message of a node that has not switched yet; False when it cannot be kept."""
+        """Pass on a message of a node that has not switched yet; returns False when it cannot be kept."""
         if leaving.is_gone:
             self._forward(leaving, (publisher, payload))
             return True
         return leaving.put(publisher, payload)
 
     def abandon(self, topic: bytes) -> None:
-        """The topic is neither ours nor the new owner's any more: refuse what was kept for it."""
+        """Neither this node nor the new owner owns the topic any more: refuse the kept messages."""
         leaving = self.leaving.pop(topic, None)
         if leaving is None:
             return
@@ -330,7 +332,7 @@ class Moves:
                 self._effects.append(Send(peer=peer, command=TopicRemove(topic=name, refused_count=0)))
         hold = self.holds.get(name)
         if hold is not None and hold.source == self._node:
-            # Whoever comes to own it next may have them.
+            # Whichever node comes to own the topic may have them.
             hold.source, hold.until = b"", None
 
     def _forward(self, leaving: Leaving, forward: Forward) -> None:
@@ -340,7 +342,7 @@ class Moves:
             return
         member = self._peers.get(leaving.target)
         if member is None or member is not leaving.way:
-            # It has taken the topic, and is or was away: as if its publisher had lost the connection to it.
+            # The new owner is or was away: as if the publisher had lost its connection to it.
             self._refuse(topic, forward[0])
             return
         member.published_count += 1
@@ -351,7 +353,7 @@ class Moves:
         self._effects.append(Send(peer=publisher, command=TopicRemove(topic=topic, refused_count=1)))
 
     def _look_for_last(self, leaving: Leaving) -> None:
-        """All have switched who can say so; others may go on, for a while."""
+        """Say LAST if every node that says END has said it; others may go on sending for a while."""
         if not leaving.is_gone or leaving.expected:
             return
         self.say_last(leaving.outlet.frame, leaving.target, leaving.number)
@@ -360,14 +362,14 @@ class Moves:
             self.leaving.pop(leaving.outlet.frame, None)
 
     def say_last(self, topic: bytes, target: bytes, number: int) -> None:
-        """This node, the old owner, passes nothing more on."""
+        """Tell the new owner that this node, the old owner, passes nothing more on."""
         move = Move(step=MoveStep.LAST, number=number, node=self._node)
         self._effects.append(Send(peer=target, command=TopicRemove(topic=topic.decode(), move=move)))
 
     # -- what publishers say
 
     def hear(self, member: Peer, topic: bytes, move: Move) -> bool:
-        """A step that is said behind TOPIC_REMOVE; whether it was all that was meant."""
+        """Handle a step that comes with TOPIC_REMOVE; returns whether the step was all that was meant."""
         match move.step:
             case MoveStep.END:
                 self.end(member, topic, move)
@@ -380,7 +382,7 @@ class Moves:
         return True
 
     def end(self, member: Peer, topic: bytes, move: Move) -> None:
-        """A publisher's END: from itself, or passed on by the old owner. Or a question after it."""
+        """A publisher's END: from itself, or passed on by the old owner. Or its question after that."""
         leaving = self.leaving.get(topic)
         if leaving is not None and move.node == member.id and move.number == leaving.number:
             self._ended_here(leaving, move)
@@ -401,7 +403,7 @@ class Moves:
             leaving.forwards.append(move)
 
     def last(self, member: Peer, topic: bytes, move: Move) -> None:
-        """The old owner passes nothing more on."""
+        """Handle LAST: the old owner passes nothing more on."""
         arrival = self.arrivals.get(topic)
         if arrival is not None and (arrival.source, arrival.number) == (member.id, move.number):
             self._end_all(topic, arrival)
@@ -409,14 +411,14 @@ class Moves:
             self._close_if_done(topic, arrival)
 
     def switched(self, member: Peer, topic: bytes, move: Move) -> None:
-        """For this node the hand-over is done."""
+        """Handle SWITCHED: for this peer the hand-over is done."""
         arrival = self.arrivals.get(topic)
         if arrival is not None and arrival.number == move.number:
             arrival.expected.pop(member.id, None)
             self._close_if_done(topic, arrival)
 
     def close_arrival(self, topic: bytes) -> None:
-        """Wait for nobody any more: everybody may switch."""
+        """Wait for no other node any more: all may switch."""
         arrival = self.arrivals.pop(topic, None)
         if arrival is not None:
             self._end_all(topic, arrival)
@@ -428,7 +430,7 @@ class Moves:
             self._effects.append(Resume())
 
     def _end_all(self, topic: bytes, arrival: Arrival) -> None:
-        """Nothing more comes through the old owner."""
+        """Nothing more comes through the old owner: say ENDED to all."""
         arrival.is_last = True
         told = [peer for peer, member in self._peers.items() if member.is_hansa]
         for peer in [self._node, *told]:
@@ -465,41 +467,41 @@ class Moves:
         self.say_end(topic, source.id, number)
 
     def say_end(self, topic: bytes, source: bytes, number: int) -> None:
-        """Nothing more comes from this node to the old owner."""
+        """Tell the old owner that nothing more comes from this node."""
         move = Move(step=MoveStep.END, number=number, node=self._node)
         self._effects.append(Send(peer=source, command=TopicRemove(topic=topic.decode(), move=move)))
 
     def ended(self, topic: bytes, number: int) -> None:
-        """All that this node has published before has come to the new owner."""
+        """All that this node published before has reached the new owner."""
         hold = self.holds.get(topic.decode())
         if hold is not None and hold.number == number:
             hold.awaits_ended = False
             self.settle(hold.name)
 
     def stays(self, member: Peer, name: str, number: int | None) -> None:
-        """The old owner goes on as if nothing had been; with None it does not know of any hand-over."""
+        """The old owner stays the owner; with None it does not know of any hand-over."""
         hold = self.holds.get(name)
         if hold is not None and hold.source == member.id and number in (None, hold.number):
             del self.holds[name]
             self._release(hold, member.id)
 
     def claimed_anew(self, member: Peer, name: str, claim: int) -> None:
-        """A node announces a topic: if that is the old owner by another claim, its hand-over has failed."""
+        """A node announces a topic: if it is the old owner with a newer claim, its hand-over has failed."""
         hold = self.holds.get(name)
         if hold is not None and hold.source == member.id and claim > hold.claim:
             self.stays(member, name, None)
 
     def is_awaited(self, hold: HeldMessages, before: bytes | None, after: bytes | None) -> bool:
-        """Whether its next owner is about to announce a topic on its way: until then nothing has happened."""
+        """Whether the next owner of a topic on its way is about to announce it: nothing has happened yet."""
         if hold.target not in (self._node, *self._peers):
             return False
         if not hold.is_orphaned and hold.source != before:
             return False
-        # A claim that is older than the one that is handed over is of a time before, and about to go.
+        # A claim that is older than the one that is handed over is out of date, and about to go.
         return after is None or (after != self._node and self._owners.epoch(hold.topic, after) < hold.claim)
 
     def settle(self, name: str) -> None:
-        """The topic may have another owner than before: let go of what is held, if it is time."""
+        """The topic may have another owner than before: release what is held, if it is time."""
         hold = self.holds.get(name)
         if hold is None:
             return
@@ -517,7 +519,7 @@ class Moves:
         self._release(hold, owner)
 
     def _ask(self, hold: HeldMessages) -> None:
-        """The connection that END went over is gone: ask the new owner whether it came."""
+        """The connection over which END went is gone: ask the new owner whether END came."""
         if hold.has_asked or self._peers.get(hold.source) is hold.connection:
             return
         hold.has_asked = True
@@ -532,7 +534,7 @@ class Moves:
         return hold
 
     def _release(self, hold: HeldMessages, owner: bytes) -> None:
-        """Publish what was held, here if the topic is ours by now, and let those publish who wait."""
+        """Publish what was held, here if this node owns the topic by now, and wake publishers that wait."""
         payloads = hold.take_all()
         outlet = self._exchange.outlets.get(hold.topic)
         if outlet is not None:
@@ -546,7 +548,7 @@ class Moves:
         self._effects.append(Resume())
 
     def _drop(self, hold: HeldMessages) -> None:
-        """Nobody came to own it: what was held reaches nobody."""
+        """No node came to own it: what was held reaches nobody."""
         self.holds.pop(hold.name, None)
         count = len(hold.take_all())
         if count:
@@ -564,10 +566,10 @@ class Moves:
         return is_leaving or topic in self.arrivals or topic in self.adoptions
 
     def open(self, outlet: Outlet, adoption: Adoption) -> None:
-        """The topic is ours: go on counting, take its subscribers along, and tell all."""
+        """This node owns the topic: go on counting, take the subscribers along, and tell all peers."""
         state, topic, name = adoption.state, adoption.topic, outlet.feed.topic
         del self.adoptions[topic]
-        # It has come back, before all had switched: nothing is forwarded any more.
+        # The topic has come back before all had switched: nothing is forwarded any more.
         self.leaving.pop(topic, None)
         if (hold := self.holds.get(name)) is not None:
             hold.is_orphaned = False
@@ -593,15 +595,15 @@ class Moves:
         self.begin_arrival(topic, state.source, adoption.number, until=adoption.until)
 
     def say_again(self, outlet: Outlet) -> None:
-        """To who knows nothing of hand-overs, and may have taken the old owner's removal for ours."""
+        """Announce it again for peers without hand-overs: the old owner's removal may have misled them."""
         if self._announce_raw(outlet):
-            # It comes over another connection than the removal, and so may come before it.
+            # It goes over another connection than the removal, and so may come before it.
             self.again[outlet.frame] = None
 
     def _announce_raw(self, outlet: Outlet) -> bool:
-        """Whether there is anybody who is told it."""
+        """Announce it to peers that know nothing of hand-overs; returns whether there are any."""
         claim = self._claims.get(outlet.frame, 0)
-        # It may be one that knows more than it has said yet: without its claim it would take it for another.
+        # A peer may know more than it has said yet: without the claim it would take this for another one.
         announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node), claim=claim)
         raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
         self._effects += [Send(peer=peer, command=announce) for peer in raw]
@@ -616,7 +618,7 @@ class Moves:
         return hold is not None and hold.connection is member and hold.number >= adoption.number
 
     def begin_arrival(self, topic: bytes, source: bytes, number: int, *, until: float) -> None:
-        """The topic is ours; what others sent to the old owner comes from there."""
+        """This node owns the topic; what others sent to the old owner comes from there."""
         expected = {peer: None for peer, member in self._peers.items() if member.is_hansa}
         arrival = Arrival(
             source=source,
@@ -632,7 +634,7 @@ class Moves:
             self.arrivals[topic] = arrival
 
     def say_switched(self, *, crossing: Container[bytes]) -> None:
-        """To the new owners of topics of which nothing is held, and nothing waits here, any more."""
+        """Say SWITCHED to the new owners of topics of which nothing is held or waits here any more."""
         for topic, (target, number) in list(self.switching.items()):
             if topic not in crossing and topic.decode() not in self.holds:
                 del self.switching[topic]
@@ -643,7 +645,7 @@ class Moves:
     # -- peers and time
 
     def peer_gone(self, peer: bytes) -> None:
-        """Its connection has ended."""
+        """The peer's connection has ended."""
         for topic, arrival in list(self.arrivals.items()):
             if arrival.source == peer:
                 self._end_all(topic, arrival)
@@ -654,7 +656,7 @@ class Moves:
         for leaving in list(self.leaving.values()):
             leaving.said = [(who, said) for who, said in leaving.said if who != peer]
             if peer in leaving.expected:
-                # It sends nothing more over this connection, and asks the new owner itself.
+                # The peer sends nothing more over this connection, and asks the new owner itself.
                 self._ended_here(leaving, Move(step=MoveStep.END, number=leaving.number, node=peer))
         for hold in list(self.holds.values()):
             if hold.target == peer:
@@ -662,13 +664,13 @@ class Moves:
             self.settle(hold.name)
 
     def tick(self, *, now: float) -> list[HeldMessages]:
-        """Let go of what has waited too long; the topics on whose new owner nobody waits any more."""
+        """End what has waited too long; returns the holds that were given up."""
         for topic, arrival in list(self.arrivals.items()):
             if arrival.until > now:
                 continue
             if not arrival.is_last and arrival.source in self._peers and now < arrival.ends:
-                # The old owner says when it waits for nobody any more. One that says nothing at all is not
-                # connected for long; and what it passes on must not come behind what others send here.
+                # The old owner says when it no longer waits. An old owner that says nothing at all does not
+                # stay connected for long; and what it passes on must not come behind what others send here.
                 arrival.until = min(now + TOPIC_FORWARD_S_MAX, arrival.ends)
             elif not self._waits_on(arrival, arrival.expected, now=now):
                 self.close_arrival(topic)
@@ -705,7 +707,7 @@ class Moves:
         return given_up
 
     def _waits_on(self, one: Leaving | Arrival, peers: Iterable[bytes], *, now: float) -> bool:
-        """Whether any of these was heard since this was asked last: who is only slow is waited for."""
+        """Whether any of these was heard since the last look: a node that is only slow is waited for."""
         heard_count = self._heard_count(peers)
         if heard_count == one.heard_count or now >= one.ends:
             return False
@@ -717,7 +719,7 @@ class Moves:
         return sum(self._peers[peer].heard_count for peer in peers if peer in self._peers)
 
     def overdue(self, *, now: float) -> list[Leaving]:
-        """What was taken, and is still not announced."""
+        """Topics that were taken, and that the new owner has not announced in time."""
         closed = [one for one in self.leaving.values() if not one.is_gone]
         return [one for one in closed if one.until is not None and one.until <= now]
 

@@ -1,6 +1,6 @@
-"""What topics, patterns and the service of a mesh may be called. Pure.
+"""Checks the names of topics, patterns and the service of a mesh. Pure.
 
-Every name that a program gives is checked here, once, and goes on as the bytes of its frame.
+Every name that a program gives is checked here, once, and is used as the bytes of its frame from then on.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def check_topic(topic: str) -> bytes:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether this is meant to be a pattern: it has a `*`, wherever that stands."""
+    """Whether this is meant to be a pattern: it has a `*` somewhere."""
     return _STAR in text
 
 
 def check_pattern(pattern: str) -> bytes:
-    """What a pattern's topics begin with: the frame of all before its `*`, nothing for the `*` alone.
+    """What a pattern's topics begin with: the frame of all before its `*`; empty for the `*` alone.
 
     Raises BadArgument unless there is one `*`, at the end.
     """
@@ -57,7 +57,7 @@ def check_pattern(pattern: str) -> bytes:
 
 
 def check_service(service: str) -> str:
-    """The service as it was given. Raises BadArgument unless it is `spot-node` or `spot-node.<cluster>`."""
+    """Return the service unchanged. Raises BadArgument unless it is `spot-node` or `spot-node.<cluster>`."""
     if not isinstance(service, str):
         raise BadArgument(f"a service is a str, and {service!r} is not")
     if len(service) > SPOT_SERVICE_CHARS_MAX:

@@ -1,4 +1,4 @@
-"""SpotNode: a process's part in the topic mesh, and where its spots come from.
+"""SpotNode: a process's part in the topic mesh, which makes its spots.
 
 A node binds its mesh, registers at a registry, and follows the other nodes that its discovery lists. Spots
 share the node's connections.
@@ -57,23 +57,23 @@ from hansa.transport import Environment
 from hansa.transport.system_network import SystemNetwork, default_route_host
 
 MeshDriver: TypeAlias = RouterMesh | PubSubMesh
-"""What carries the messages. Nodes and spots use both kinds alike, as `RouterMesh` describes it."""
+"""The driver that carries the messages. Nodes and spots use both kinds alike: see `RouterMesh`."""
 
 
 class SpotNode:
-    """Knows all topics of the mesh and carries their messages. One serves any number of spots.
+    """Knows all topics of the mesh and carries their messages. One node serves any number of spots.
 
     Without a discovery it works LOCAL: its spots reach each other and nobody else. With one it registers as
     `service` with one of the `registries` (their ROUTERs), moves to another when that one fails, and connects
     to every other node that is listed under the same service. Entering waits, `join_timeout` at most, until
-    these have told their topics; what is not reachable by then is found later. Nodes of `spot-node.blue` and
-    of `spot-node` do not see each other.
+    these have told their topics; nodes that cannot be reached by then are found later. Nodes of
+    `spot-node.blue` and of `spot-node` do not see each other.
 
     With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl`, under `cluster`
-    and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
-    renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
-    topics of one that was killed are free when the lease ends. Nodes with a store hand topics over to each
-    other (`Spot.hand_over`, `drain`); one with `takes_topics=False` gets none.
+    and `service`: two nodes never own one topic, if all nodes of the mesh have that store. A node that cannot
+    renew the lease gives its topics up before another one can claim them, and reports it by `TopicLost`; the
+    topics of a killed node are free when the lease ends. Nodes with a store hand topics over to each other
+    (`Spot.hand_over`, `drain`); one with `takes_topics=False` gets none.
 
     It belongs to the event loop in which it was entered, and is used once. Leaving the block closes its spots
     in the order in which they were made, tells the other nodes and the registry, and ends every connection.
@@ -100,7 +100,7 @@ class SpotNode:
         environment: Environment | None = None,
         name: str = "node",
     ) -> None:
-        """With a `session` it claims on that keeper's, in its store and cluster, and opens none of its own.
+        """With a `session` it claims on that keeper's sessions, in its store and cluster, not on its own.
 
         Raises BadArgument (EINVAL), BadEndpoint.
         """
@@ -155,9 +155,9 @@ class SpotNode:
                 on_failure=self._task_failed,
             )
         )
-        """Where topics are claimed before they are created; for spots."""
+        """The claims of topics, with a store; for spots."""
         self.mover: TopicMover | None = None
-        """What hands topics over, with a store; for spots."""
+        """Hands topics over, with a store; for spots."""
         self._takes_topics = takes_topics
         self._heir: Spot | None = None
         if self.claims is not None and isinstance(self.mesh, RouterMesh) and bind is not None:
@@ -213,7 +213,7 @@ class SpotNode:
     async def close(self) -> None:
         """Close the spots in order, tell the others, end every connection. Closing twice does no harm.
 
-        Cancelling it takes away the time to tell others: claims in a store then end with their lease.
+        If it is cancelled, others may not be told: claims in a store then end with their lease.
         """
         if self._home is not None:
             self._home.check()
@@ -237,7 +237,7 @@ class SpotNode:
                 if self._steps is not None:
                     await self._steps.close()
             finally:
-                # Also when this is cancelled: claims that nobody gives up would be renewed for ever.
+                # Also when this is cancelled: otherwise the claims would be renewed for ever.
                 if self.claims is not None:
                     await self.claims.close()
             if self._machine.registry is not None:
@@ -256,9 +256,9 @@ class SpotNode:
                         await self._tasks.close()
 
     async def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
-        """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.
+        """Before closing: hand its topics over to the least loaded takers; returns which node got which.
 
-        It takes none any more. What nobody takes in time is this node's still, and is destroyed when it
+        It takes none any more. A topic that no node takes in time stays here, and is destroyed when the node
         closes. Without a store it does nothing. Raises UsageError, AlreadyClosed. Cancelling it leaves the
         rest here.
         """
@@ -296,10 +296,10 @@ class SpotNode:
     async def unregister(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Leave the mesh without closing; returns when the registry has removed this node.
 
-        It and its peers let go of each other within a few seconds, so their topics have no owner here and its
-        topics none there; spots of this node still reach each other. `register` undoes it. Raises
-        NotRegistered when it is unregistered already, TimedOut, UsageError. Cancelled or timed out, it is no
-        longer kept registered: a registry that was not told drops it when heartbeats stay away.
+        It and its peers let go of each other within a few seconds: here the peers' topics then have no owner,
+        and there its own topics have none; spots of this node still reach each other. `register` undoes it.
+        Raises NotRegistered when it is unregistered already, TimedOut, UsageError. Cancelled or timed out, it
+        is no longer kept registered: a registry that was not told drops it when heartbeats stay away.
         """
         self._check_registering()
         if self._keeping is None:
@@ -312,10 +312,10 @@ class SpotNode:
             await self._line.unregister(self.service, timeout=timeout)
 
     async def register(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
-        """Be part of the mesh again after `unregister`; returns as entering does, when it has joined.
+        """Be part of the mesh again after `unregister`; returns when it has joined, as entering does.
 
         Changes nothing when it is registered. Raises TimedOut, RegistrationRefused, UsageError; after these,
-        or cancelled, it goes on in the background.
+        or if it is cancelled, it goes on in the background.
         """
         self._check_registering()
         if self._keeping is None:
@@ -325,7 +325,7 @@ class SpotNode:
             await self._join()
 
     async def registered(self, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
-        """Return when a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
+        """Wait until a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
         self._check_registering()
         try:
             async with asyncio.timeout(timeout):
@@ -340,7 +340,7 @@ class SpotNode:
             ) from None
 
     async def in_step(self, timeout: float | None = None) -> None:
-        """Return when every listed node has told its topics, or was given up. Raises TimedOut."""
+        """Wait until every listed node has told its topics, or was given up. Raises TimedOut."""
         self._check_open()
         try:
             async with asyncio.timeout(timeout):
@@ -350,7 +350,7 @@ class SpotNode:
         self._check_open()
 
     async def survey(self, timeout: float = SURVEY_S) -> tuple[TopicReport, ...]:
-        """Ask every node for the counts of its topics; sorted by topic. Who is late is left out."""
+        """Ask every node for the counts of its topics; sorted by topic. Nodes that are late are left out."""
         self._check_open()
         return await self.mesh.survey(timeout)
 
@@ -371,9 +371,9 @@ class SpotNode:
 
     @property
     def takers(self) -> dict[bytes, str]:
-        """Of `peers`, those that take topics which others hand over: each with its name in their store.
+        """Those of `peers` that take topics which others hand over: each with its name in their store.
 
-        The least loaded comes first.
+        The least loaded node comes first.
         """
         takers = self.mesh.takers() if isinstance(self.mesh, RouterMesh) else ()
         return {one.node: one.name for one in takers}
@@ -394,11 +394,11 @@ class SpotNode:
         return self.mesh.wanted
 
     def subscribers(self, topic: str) -> tuple[bytes, ...]:
-        """The other nodes that are subscribed to a topic of this node's."""
+        """The other nodes that are subscribed to a topic of this node."""
         return self.mesh.subscribers(check_topic(topic))
 
     def subscribers_count(self, topic: str) -> int:
-        """To how many other nodes this one sends the topic: as its owner, or as anybody in a PUB/SUB mesh."""
+        """How many other nodes get the topic from this one: as its owner, or as any PUB/SUB node."""
         return self.mesh.subscribers_count(check_topic(topic))
 
     @property
@@ -409,7 +409,7 @@ class SpotNode:
     def events(self) -> EventStream[SpotEvent]:
         """Everything that happens on this node from this call on, as an async iterator.
 
-        It keeps a bounded number for a slow reader; then the oldest go, counted.
+        It keeps a bounded number of events for a slow reader; then the oldest are dropped and counted.
         """
         self._check_open()
         feed = self.new_feed(f"the events of {self.name}")
@@ -475,7 +475,7 @@ class SpotNode:
             try:
                 await self._line.register(self.service, self._advertised, 1, timeout=None)
             except RegistrationRefused as error:
-                # Whoever holds the endpoint may leave.
+                # The node that holds the endpoint may leave.
                 self._refusal = error
                 await asyncio.sleep(FAILOVER_S_MAX)
             else:
@@ -487,7 +487,7 @@ class SpotNode:
     def _follow(self, discovery: Discovery) -> None:
         self._was_followed = discovery.follows(self.service)
         self._unlisten = discovery.listen(self._discovered)
-        # What is known already is told at once, unless the program had subscribed before.
+        # The discovery tells known nodes at once, unless the program had subscribed before.
         if self._was_followed:
             for node in discovery.providers(self.service):
                 self._list(node)
@@ -508,21 +508,21 @@ class SpotNode:
         if node.routing_id == self.routing_id:
             self._is_listed.set()
         elif node.endpoint != self._advertised:
-            # Who was listed where we are now is gone: dialling there would reach ourselves.
+            # A node that was listed at this node's endpoint is gone: dialling there would reach this node.
             self.mesh.list_node(node)
 
     def _hears_registry(self) -> bool:
         return self._discovery is not None and bool(self._discovery.registries_heard)
 
     async def _join(self) -> None:
-        """Wait until we are listed, so that lower ids dial us, and until all who are listed have spoken."""
+        """Wait until this node is listed, so that lower ids dial it, and all listed nodes have spoken."""
         try:
             async with asyncio.timeout(self._join_timeout_s):
                 if self._machine.registries:
                     await self._is_listed.wait()
                 await self.mesh.in_step()
         except TimeoutError:
-            pass  # Whoever is found later joins later.
+            pass  # Nodes that are found later join later.
 
     # -- small things
 

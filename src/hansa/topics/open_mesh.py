@@ -1,18 +1,18 @@
 """A node's part in the PUB/SUB mesh, which is open: no topic has an owner, and every node may publish. Pure.
 
-Theory of operation. What is published goes to the local subscriptions and out on the node's PUB, numbered for
-its topic (`Departures`). What others published comes in on the SUB, which has asked them for the prefix of
-every local subscription. A prefix brings too much (`zone:1` also brings `zone:12`), so every publication is
-matched again here. The numbers say how much was lost on the way (`Arrivals`).
+Theory of operation. A publication goes to the local subscriptions and out on the node's PUB, numbered for its
+topic (`Departures`). The publications of other nodes come in on the SUB, which has asked them for the prefix
+of every local subscription. A prefix brings too much (`zone:1` also brings `zone:12`), so every publication
+is matched again here. The numbers say how many were lost on the way (`Arrivals`).
 
-For each topic that is published or comes in there is a feed: which inboxes get it. Feeds are only a cache,
+For each topic that is published or comes in there is a feed: the inboxes that get it. Feeds are only a cache,
 made when first needed, and dropped when subscriptions change or when there are too many.
 
 Arrivals. The first publication of an origin (a node and its epoch) says where to begin; from then on a number
 that is not the next one says how many were lost, whatever lost them. The memory is bounded in two
-generations, which cost nothing while it suffices: whatever arrives is in the young one, or is moved there.
-When that is full it becomes the old one, and what was still in the old one, silent for longer than anything
-else, is forgotten: counting begins anew for that origin and topic.
+generations, which cost nothing while it suffices: an arrival is noted in the young generation, or moved
+there. When that is full it becomes the old one, and what was still in the old one, silent for longer than
+anything else, is forgotten: counting begins again for that origin and topic.
 
 Departures. A number must never come twice, or receivers take the second message for a repeated one. So
 whenever topics are forgotten the epoch is raised, and a forgotten topic begins at 1 again under the later
@@ -38,14 +38,14 @@ from hansa.wire.fields import decode_text
 from hansa.wire.publication import decode_publication, encode_origin, encode_publication
 
 REPEATED: Final = -1
-"""Instead of a count: this one, or one after it, has come already."""
+"""Instead of a count: this publication, or a later one, has come already."""
 
 # The last sequence by topic and origin.
 _Generation: TypeAlias = dict[bytes, dict[bytes, int]]
 
 
 class OpenMesh:
-    """Decides for one node: who gets what was published, and what is missing."""
+    """Decides for one node: which inboxes get a publication, and how many are missing."""
 
     def __init__(
         self, exchange: Exchange, arrivals: Arrivals, departures: Departures, feeds_max: int = OPEN_FEEDS_MAX
@@ -59,7 +59,7 @@ class OpenMesh:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Topics that somebody here wants, as far as they are known, and how many match each."""
+        """Topics that local subscriptions want, as far as they are known, and how many match each."""
         named = {topic: topic.decode() for topic in self.interests.exact_topics}
         met = {topic: feed.topic for topic, feed in self._exchange.feeds.items() if feed.inboxes}
         return {name: self.interests.count(topic) for topic, name in (named | met).items()}
@@ -81,7 +81,7 @@ class OpenMesh:
         self.interests.remove(subscriber)
         subscriber.matched.clear()
         self._forget_feeds(subscriber)
-        # What nobody wants is not missed: should somebody want it again, counting begins anew.
+        # What nobody wants is not missed: if it is wanted again later, counting begins again.
         if subscriber.is_pattern:
             self.arrivals.forget_unwanted(subscriber.prefix, self._is_wanted)
         elif not self._is_wanted(subscriber.prefix):
@@ -93,7 +93,7 @@ class OpenMesh:
     # -- publications
 
     def publish(self, topic: str, payload: bytes) -> list[bytes]:
-        """Give it to the local subscriptions; its frames, for the others. Raises BadArgument."""
+        """Give a message to the local subscriptions; returns its frames for others. Raises BadArgument."""
         exchange = self._exchange
         if not isinstance(payload, bytes) or len(payload) > exchange.payload_bytes_max:
             raise exchange.refusal(payload)
@@ -106,7 +106,7 @@ class OpenMesh:
         return encode_publication(frame, payload, departure.origin, sequence)
 
     def hear(self, frames: list[bytes]) -> Sequence[Tell]:
-        """A publication of another node, or of somebody who is none. Raises BadFrame."""
+        """Handle a publication of another node, or of a peer that is no node. Raises BadFrame."""
         topic, payload, origin, sequence = decode_publication(frames)
         exchange = self._exchange
         feed = exchange.feeds.get(topic)
@@ -144,7 +144,7 @@ class OpenMesh:
         return feed
 
     def _forget_feeds(self, subscriber: Subscriber) -> None:
-        """Of the topics that this subscription matches."""
+        """Forget the feeds of the topics that this subscription matches."""
         if subscriber.is_pattern:
             self._exchange.feeds.clear()
         else:
@@ -162,13 +162,13 @@ class Arrivals:
         self._old_count = 0
         self._topics = TopicIndex()
         self.forgotten_count = 0
-        """Origins of topics that had to go for others."""
+        """Origins of topics that were forgotten to make room."""
 
     def __len__(self) -> int:
         return self._young_count + self._old_count
 
     def note(self, topic: bytes, origin: bytes, sequence: int) -> int:
-        """This one came; how many are missing before it, or REPEATED."""
+        """Note a publication; returns how many are missing before it, or REPEATED."""
         known = self._young.get(topic)
         if known is not None:
             last = known.get(origin)
@@ -180,20 +180,20 @@ class Arrivals:
         return self._note_rare(topic, origin, sequence)
 
     def forget(self, topic: bytes) -> None:
-        """Nobody wants this topic any more: what comes meanwhile is not missing."""
+        """Forget a topic that nobody wants any more: what comes meanwhile is not missing."""
         if topic in self._topics:
             self._topics.discard(topic)
             self._young_count -= len(self._young.pop(topic, ()))
             self._old_count -= len(self._old.pop(topic, ()))
 
     def forget_unwanted(self, prefix: bytes, is_wanted: Callable[[bytes], bool]) -> None:
-        """A pattern is gone: forget the topics that begin so and that nobody else wants."""
+        """A pattern is gone: forget the topics that begin with `prefix` and that nobody else wants."""
         for topic in self._topics.starting_with(prefix):
             if not is_wanted(topic):
                 self.forget(topic)
 
     def _note_rare(self, topic: bytes, origin: bytes, sequence: int) -> int:
-        """One that is not in the young generation: it is new, or was silent for long."""
+        """Note a publication that is not in the young generation: it is new, or was silent for long."""
         older = self._old.get(topic)
         last = None if older is None else older.get(origin)
         if older is not None and last is not None:
@@ -230,14 +230,14 @@ class Departures:
         self._young: dict[str, Departure] = {}
         self._old: dict[str, Departure] = {}
         self.forgotten_count = 0
-        """Topics that had to go for others."""
+        """Topics that were forgotten to make room."""
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each topic were published, in the order of their names."""
+        """How many messages of each topic were published, sorted by topic."""
         both = {**self._old, **self._young}
         return {topic: both[topic].sequence for topic in sorted(both)}
 

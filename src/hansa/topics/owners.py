@@ -1,18 +1,18 @@
-"""Who claims which topic, by each peer's own word, and which of them owns it. Pure.
+"""Which peers claim which topics, by their own word, and which of them owns each. Pure.
 
 The claims of a peer are what it said last, over one connection, in order. Two peers may claim the same topic,
 for a while or for as long as they do not hear each other: the lower id owns it for every node that hears
 both. The other claim is kept, because its peer may turn out to be the only one left. A claim that was made in
-a store tells its epoch: the highest owns the topic, whatever the ids, and what is not claimed there has 0.
+a store comes with an epoch: the highest epoch owns the topic, whatever the ids; without a store it is 0.
 
 `TopicIndex` finds known topics by their beginning. All topics stand in one sorted list, so those with a
 common beginning stand side by side and two bisections find them. The list is sorted only for a look-up:
-between two look-ups additions are merely noted, and removed topics stay in the list, to be skipped. So a
-whole mesh that tells its topics at once is sorted once.
+between two look-ups additions are only noted, and removed topics stay in the list, to be skipped. So when a
+whole mesh tells its topics at once they are sorted once.
 
-With n topics, adding and discarding cost O(1) (a list of which a half is gone is purged, which spreads over
-the removals that made it so). A look-up costs O(log n + found), after k additions once O(k log k + n) more;
-if k is small, k bisections and moves of memory instead, so that look-ups between single additions stay cheap.
+With n topics, adding and discarding cost O(1) (a list of which half is gone is purged, and the removals that
+made it so share the cost). A look-up costs O(log n + found), after k additions once O(k log k + n) more; if k
+is small, k bisections and moves of memory instead, so that look-ups between single additions stay cheap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hansa.ids import format_id, precedence
 from hansa.limits import CLAIMS_MAX, TOPICS_MAX
 from hansa.wire.topics import topic_digest
 
-# Up to so many additions are put in place one by one; beyond it one sort of everything is cheaper.
+# Up to this many additions are put in place one by one; for more, one sort of everything is cheaper.
 _INSERTED_COUNT_MAX: Final = 16
 
 
@@ -35,11 +35,11 @@ class Owners:
 
     def __init__(self) -> None:
         self.claims_count = 0
-        """Of all peers together."""
+        """The claims of all peers together."""
         self._owner: dict[bytes, bytes] = {}
-        # Only of claims in a store: their epochs.
+        # The epochs of claims in a store; other claims have none.
         self._epochs: dict[tuple[bytes, bytes], int] = {}
-        # Only of topics with more than one claim: those that lost, in order.
+        # Only for topics with more than one claim: the peers whose claims lost, in order.
         self._rivals: dict[bytes, list[bytes]] = {}
         self._claims: dict[bytes, dict[bytes, None]] = {}
         self._digests: dict[bytes, int] = {}
@@ -59,7 +59,7 @@ class Owners:
         return self._owner.get(topic)
 
     def claims(self, peer: bytes) -> Iterable[bytes]:
-        """What this peer claims. Read it before the next change."""
+        """The topics that this peer claims. Read it before the next change."""
         return self._claims.get(peer, {}).keys()
 
     def is_claimed_by(self, topic: bytes, peer: bytes) -> bool:
@@ -69,11 +69,11 @@ class Owners:
         return len(self._claims.get(peer, ()))
 
     def digest(self, peer: bytes) -> int:
-        """Of all claims of this peer, as the peer can say it of what it owns."""
+        """The digest of all claims of this peer; the peer computes the same from what it owns."""
         return self._digests.get(peer, 0)
 
     def epoch(self, topic: bytes, peer: bytes) -> int:
-        """Of this peer's claim in a store; 0 without one."""
+        """The epoch of this peer's claim in a store; 0 without one."""
         return self._epochs.get((topic, peer), 0)
 
     def check_room(self, peer: bytes) -> None:
@@ -84,12 +84,12 @@ class Owners:
             raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
 
     def check_room_for(self, peer: bytes, count: int) -> None:
-        """Raises LimitExceeded when all together would claim too many, if this peer claimed so many."""
+        """Raises LimitExceeded when all together would claim too many, if this peer claimed `count`."""
         if self.claims_count - self.count(peer) + count > CLAIMS_MAX:
             raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
 
     def claim(self, topic: bytes, peer: bytes, epoch: int = 0) -> None:
-        """This peer says that the topic is its own, in this epoch; saying it again changes nothing else."""
+        """Note that this peer claims the topic, in this epoch. Noting it again can only change the epoch."""
         claims = self._claims.setdefault(peer, {})
         if topic in claims:
             if epoch != self.epoch(topic, peer):
@@ -118,7 +118,7 @@ class Owners:
         self._rivals[topic] = rivals
 
     def disclaim(self, topic: bytes, peer: bytes) -> None:
-        """This peer claims the topic no more."""
+        """Note that this peer no longer claims the topic."""
         claims = self._claims.get(peer)
         if claims is None or topic not in claims:
             return
@@ -142,12 +142,12 @@ class Owners:
 
 
 class TopicIndex:
-    """A set of topics, as frames, that can be asked for all that begin alike."""
+    """A set of topics, as frames, that finds all topics with a common beginning."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, None] = {}
         self._sorted: list[bytes] = []
-        # Topics that are not in the sorted list yet, and entries of that list that are no topics any more.
+        # Topics that are not in the sorted list yet, and entries of that list that are no longer topics.
         self._added: dict[bytes, None] = {}
         self._gone: dict[bytes, None] = {}
 
@@ -158,7 +158,7 @@ class TopicIndex:
         return topic in self._topics
 
     def add(self, topic: bytes) -> None:
-        """Know this topic; adding it again changes nothing."""
+        """Add this topic; adding it again changes nothing."""
         if topic in self._topics:
             return
         self._topics[topic] = None
@@ -168,7 +168,7 @@ class TopicIndex:
             self._added[topic] = None
 
     def discard(self, topic: bytes) -> None:
-        """Forget this topic, if it is known."""
+        """Remove this topic, if it is known."""
         if topic not in self._topics:
             return
         del self._topics[topic]
@@ -181,7 +181,7 @@ class TopicIndex:
             self._gone.clear()
 
     def starting_with(self, prefix: bytes) -> list[bytes]:
-        """All topics that begin so, sorted; every topic begins with nothing."""
+        """All topics that begin with `prefix`, sorted; with an empty one all topics."""
         self._put_in_order()
         size = len(prefix)
         first = bisect_left(self._sorted, prefix)
@@ -194,7 +194,7 @@ class TopicIndex:
             for topic in self._added:
                 insort(self._sorted, topic)
         else:
-            # Two sorted runs one after the other: the sort sees them, and merges.
+            # Two sorted runs one after the other: the sort finds and merges them.
             self._sorted += sorted(self._added)
             self._sorted.sort()
         self._added.clear()

@@ -1,13 +1,13 @@
-"""Drives a node of the PUB/SUB mesh: one PUB for what it publishes, one SUB at the PUB of every listed node.
+"""Drives a node of the PUB/SUB mesh: one PUB to publish, and one SUB at the PUB of every listed node.
 
 There are no owners, so there is nothing to ask and nothing to confirm. A subscription is active at once,
-which promises less than in a ROUTER mesh: a publisher that has not been dialled yet, or that has not read the
-subscription yet, is not heard.
+which promises less than in a ROUTER mesh: it does not hear a publisher that has not been dialled yet, or that
+has not read the subscription yet.
 
 What the driver owes the machine. A prefix is subscribed on the SUB for exactly as long as the machine has the
-subscription. Whatever changes which nodes are linked (joined, unlisted, closed) wakes the callers of
-`in_step`. Whatever was delivered is flushed before the loop goes on, because nothing else wakes a reader.
-There is no timer: nothing is told later, and a SUB dials again by itself.
+subscription. Every change of the linked nodes (joined, unlisted, closed) wakes the callers of `in_step`.
+Every delivery is flushed before the loop goes on, because nothing else wakes a reader. There is no timer:
+nothing is told later, and a SUB dials again by itself.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PubSubMesh:
             on_event=self._happened,
             name=f"{name}'s SUB",
         )
-        # By endpoint: a node that moves is listed at two for a while.
+        # By endpoint: a node that moves is listed at two endpoints for a while.
         self._links: dict[str, _Link] = {}
         self._listed: dict[str, ProviderInfo] = {}
         self._is_apart = False
@@ -96,7 +96,7 @@ class PubSubMesh:
         self._links.clear()
         self._steppers.wake_all()
         try:
-            # Together: each may linger.
+            # Both at the same time, since each may linger.
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sub.close(), name=f"{self._name}: closing the SUB")
                 group.create_task(self._pub.close(), name=f"{self._name}: closing the PUB")
@@ -117,7 +117,7 @@ class PubSubMesh:
         try:
             outbound = self._sub.connect(node.endpoint)
         except (BadEndpoint, BadArgument) as error:
-            # What somebody else registered; ours to report, not to die of.
+            # Another program registered this endpoint: report it, and go on.
             self._report(error, f"{self._name} cannot dial {node.endpoint}")
             return
         self._links[node.endpoint] = _Link(node.routing_id, outbound, self._now() + JOIN_S_MAX)
@@ -139,7 +139,7 @@ class PubSubMesh:
         self._steppers.wake_all()
 
     def part(self) -> None:
-        """Hear the others no more; that they hear us is theirs to end, a SUB does not say whose it is."""
+        """Stop hearing others. They must stop hearing this one themselves: a SUB does not say whose it is."""
         self._is_apart = True
         for endpoint in list(self._links):
             self._unlink(endpoint, "this node has unregistered")
@@ -160,7 +160,7 @@ class PubSubMesh:
                 async with asyncio.timeout_at(until):
                     await self._steppers.wait()
             except TimeoutError:
-                pass  # Given up: whoever comes later joins later.
+                pass  # Given up: nodes that come later join later.
 
     # -- what spots ask for
 
@@ -195,10 +195,10 @@ class PubSubMesh:
             self.flush()
 
     async def send(self, topic: str, payload: bytes) -> None:
-        """As `post`, but lets the loop write now and then: a busy publisher does not drop by itself."""
-        # Before anything is numbered: what is cancelled here was never published.
+        """As `post`, but lets the loop write now and then: a busy publisher alone causes no drops."""
+        # Before the message is numbered: if this is cancelled here, nothing was published.
         if self._unyielded_bytes >= WRITE_TURN_BYTES:
-            # As many turns as a reader needs for it: in one process both share them.
+            # As many turns as a reader needs for that much: in one process both share the turns.
             turns_count = self._unyielded_bytes // READ_BYTES
             self._unyielded_bytes = 0
             for _ in range(turns_count):
@@ -213,12 +213,12 @@ class PubSubMesh:
 
     @property
     def peers(self) -> tuple[bytes, ...]:
-        """Listed nodes whose PUB is connected; who subscribes at ours has no name."""
+        """Listed nodes whose PUB is connected; the nodes that subscribe at this node's PUB have no names."""
         return tuple(dict.fromkeys(link.node for link in self._links.values() if link.is_joined))
 
     @property
     def topics(self) -> dict[str, bytes]:
-        """What this node itself publishes: without owners nobody tells of others."""
+        """What this node itself publishes: without owners no node tells of others."""
         return dict.fromkeys(self._machine.departures.counts, self._routing_id)
 
     @property
@@ -237,7 +237,7 @@ class PubSubMesh:
         return self._machine.wanted
 
     def subscribers(self, topic: bytes) -> tuple[bytes, ...]:
-        """Nobody by name: a SUB does not tell its id."""
+        """Always empty: a SUB does not tell its id."""
         return ()
 
     def subscribers_count(self, topic: bytes) -> int:
@@ -264,7 +264,7 @@ class PubSubMesh:
             try:
                 tells = hear(frames)
             except BadFrame as error:
-                # The connection is kept: as long as the node is listed, it would be dialled again at once.
+                # The connection is kept: a listed node would be dialled again at once.
                 self.strikes.by_reason[error.reason] += 1
                 continue
             for tell in tells:
@@ -277,7 +277,7 @@ class PubSubMesh:
             return
         link = next((link for link in self._links.values() if link.outbound.peer == event.peer), None)
         if link is None:
-            return  # Unlisted, and told so.
+            return  # The node was unlisted, and that was told.
         link.is_joined = isinstance(event, Connected)
         if isinstance(event, Connected):
             self._on_tell(Tell(event=PeerJoined(peer=link.node)))

@@ -1,15 +1,16 @@
 """Drives a node of the ROUTER mesh over one ROUTER: connections, timers, writing and waking.
 
-Of two nodes the one with the lower id dials, so that a pair shares one connection. A node that dials us is
-let in for a while: the discovery says who is listed, and its news may be older than the peer (`doorkeeper`).
+Of two nodes the one with the lower id dials, so that a pair shares one connection. A node that dials this one
+is let in for a while: the discovery says which nodes are listed, and its news may be older than the peer
+(`doorkeeper`).
 
 What the driver owes the machines:
 
 - every effect is performed in order, and afterwards what the exchange says is due is flushed;
-- whatever may change a deadline is followed by `_set_timer`: every input of the mesh and of the doorkeeper,
-  and a flush that found a lagging subscriber, because the publisher that caused it calls nothing else;
-- a connection that ended is told to the mesh, the doorkeeper and the surveys, and then dialled again if this
-  node is the one that dials; one that the peer refused is dialled ever more slowly.
+- `_set_timer` is called after everything that may change a deadline: every input of the mesh and of the
+  doorkeeper, and a flush that found a lagging subscriber, because its publisher calls nothing else;
+- the mesh, the doorkeeper and the surveys are told of a connection that ended; then it is dialled again if
+  this node is the one that dials; a peer that refused it is dialled ever more slowly.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class RouterMesh:
         self.exchange = Exchange(options.frame_bytes_max)
         self.strikes = Strikes()
         self.has_owners = True
-        """Otherwise subscriptions are active at once, and there is nothing to create."""
+        """Whether topics have owners; otherwise subscriptions are active at once, and nothing is created."""
         self._name = name
         self._bind = bind
         self._routing_id = routing_id
@@ -109,15 +110,15 @@ class RouterMesh:
         # By id and endpoint: a node that came back elsewhere is listed twice until its old entry expires.
         self._listed: dict[bytes, dict[str, ProviderInfo]] = {}
         self._outbounds: dict[bytes, Outbound] = {}
-        # Of listed nodes that refuse us: how long to wait before they are dialled again.
+        # For listed nodes that refuse this one: how long to wait before they are dialled again.
         self._refusals: dict[bytes, Backoff] = {}
         self._dialled_later: set[bytes] = set()
         self._surveys: dict[TopicSurvey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # Kept here, because uvloop's handle for a time that is past has none.
+        # Kept here, because uvloop's handle for a time in the past has none.
         self._timer_at = 0.0
         self._steppers = Waiters()
-        # Publishers and hand-overs that wait for a topic to be where it goes.
+        # Publishers and hand-overs that wait for a topic on its way.
         self._moved = Waiters()
         self._tasks = TaskScope(name, self._task_failed)
         self._is_closed = False
@@ -128,13 +129,13 @@ class RouterMesh:
 
     @property
     def dropped_count(self) -> int:
-        """Messages that other nodes missed because they do not keep up."""
+        """Messages that other nodes missed because they did not keep up."""
         return self.exchange.dropped_count
 
     # -- life
 
     async def start(self) -> Endpoint | None:
-        """Bind; where, if there is something to bind."""
+        """Bind; returns the endpoint, if there is one to bind."""
         if self._bind is None:
             return None
         return await self._router.bind(self._bind)
@@ -165,7 +166,7 @@ class RouterMesh:
             if self._doorkeeper.welcomes(node.routing_id):
                 self._mesh.expect(node.routing_id, now=self._now())
         if node.endpoint not in entries:
-            # Where it is now nobody has refused us, nor answered in its place.
+            # At its new endpoint no node has refused this one yet, or answered in place of the listed one.
             self._dialled_later.discard(node.routing_id)
         entries[node.endpoint] = node
         self._dial(node.routing_id)
@@ -184,7 +185,7 @@ class RouterMesh:
         self._after()
 
     def part(self) -> None:
-        """This node has unregistered: have no peers, soon, until `rejoin`."""
+        """This node has unregistered: let all peers go soon, and have none until `rejoin`."""
         self._doorkeeper.part(now=self._now())
         for peer in list(self._listed):
             self._mesh.unexpect(peer)
@@ -192,7 +193,7 @@ class RouterMesh:
         self._after()
 
     def rejoin(self) -> None:
-        """This node is registered: dial who is listed. Changes nothing unless it was apart."""
+        """This node is registered: dial the listed nodes. Changes nothing unless it was apart."""
         if not self._doorkeeper.is_apart:
             return
         self._doorkeeper.rejoin()
@@ -207,13 +208,13 @@ class RouterMesh:
             await self._steppers.wait()
 
     def _dial(self, peer: bytes) -> None:
-        """Keep up the connection to a listed node, where it was last, if that is ours to do."""
+        """Keep up the connection to a listed node, where it was listed last, if this node is to dial."""
         entries = self._listed.get(peer, {}).values()
         newest = max(entries, key=lambda node: (node.registered_at, node.endpoint), default=None)
         if not self._doorkeeper.welcomes(peer):
             newest = None
         outbound, is_connected = self._outbounds.get(peer), peer in self._mesh.peers
-        # One that is connected and not wanted any more is let go in its time.
+        # A connected peer that is no longer wanted is let go in its time.
         if outbound is not None and (
             not is_connected if newest is None else str(outbound.endpoint) != newest.endpoint
         ):
@@ -225,7 +226,7 @@ class RouterMesh:
         try:
             self._outbounds[peer] = self._router.connect(newest.endpoint)
         except (BadEndpoint, BadArgument) as error:
-            # What somebody else registered; ours to report, not to die of.
+            # Another program registered this endpoint: report it, and go on.
             self._report(error, f"{self._name} cannot dial {newest.endpoint}")
 
     def _let_go(self, peer: bytes, reason: str) -> None:
@@ -247,7 +248,7 @@ class RouterMesh:
     # -- topics that are handed over
 
     def take_topics(self, name: str) -> None:
-        """From now on others may hand topics over to this node, which the store knows so; or not any more."""
+        """Let others hand topics over to this node, by its name in the store; with an empty name stop it."""
         self._perform(self._mesh.take_topics(name))
 
     def takers(self) -> list[Taker]:
@@ -262,22 +263,22 @@ class RouterMesh:
         self._mesh.check_room()
 
     def retains(self, topic: bytes) -> bool:
-        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        """Whether another node's topic retains its latest message, as far as this node has heard."""
         return self._mesh.wants.retains(topic)
 
     def close_topic(self, topic: bytes, target: bytes, *, number: int) -> TopicState:
-        """Publish nothing more there; `stay` or `taken` follows. Raises NotOwner, PeerAway, Conflict."""
+        """Stop publishing a topic; `stay` or `taken` must follow. Raises NotOwner, PeerAway, Conflict."""
         state, effects = self._mesh.close(topic, target, number=number)
         self._perform(effects)
         return state
 
     def is_open(self, topic: bytes) -> bool:
-        """Whether it is this node's, and not on its way to another one."""
+        """Whether this node owns the topic, and does not hand it over now."""
         return topic in self.exchange.open_outlets
 
     @property
     def leaving(self) -> tuple[bytes, ...]:
-        """Topics that are handed over from here, until all have switched to their new owners."""
+        """Topics that this node hands over, until all nodes have switched to the new owners."""
         return tuple(self._mesh.moves.leaving)
 
     def stay(self, topic: bytes) -> None:
@@ -285,7 +286,7 @@ class RouterMesh:
         self._perform(self._mesh.stay(topic))
 
     def taken(self, topic: bytes) -> None:
-        """The record says that the topic is the new owner's."""
+        """The record says that the new owner has the topic."""
         self._perform(self._mesh.taken(topic))
 
     def adopt(self, topic: bytes, spot: object, state: TopicState, *, claim: int, number: int) -> None:
@@ -301,18 +302,17 @@ class RouterMesh:
         self._perform(self._mesh.adopt(adoption))
 
     async def until_owned_elsewhere(self, topic: bytes) -> None:
-        """Wait until this node does not own a topic, not even one that is on its way."""
+        """Wait until this node no longer owns a topic, not even one that is on its way."""
         while topic in self.exchange.outlets and not self._is_closed:
             await self._moved.wait()
 
     async def until_settled(self, topics: Iterable[bytes]) -> None:
-        """Wait until all have switched to the owners of these topics, which were handed over from or to
-        here."""
+        """Wait until all nodes have switched to the owners of these topics, handed over from or to here."""
         while any(map(self._mesh.moves.is_moving, topics)) and not self._is_closed:
             await self._moved.wait()
 
     def lose(self, topic: bytes, reason: str) -> None:
-        """The claim of a topic is lost; does nothing where it is not owned."""
+        """The topic's claim is lost; does nothing if this node does not own the topic."""
         self._perform(self._mesh.lose(topic, reason))
 
     def destroy(self, topic: bytes, spot: object) -> None:
@@ -327,7 +327,7 @@ class RouterMesh:
         self._perform(self._mesh.unsubscribe(subscriber))
 
     def post(self, topic: str, payload: bytes) -> None:
-        """Publish what has no outlet here. Raises NoOwner, Backlogged, BadArgument."""
+        """Publish to a topic without an outlet here. Raises NoOwner, Backlogged, BadArgument."""
         route = self._route(topic, payload)
         if isinstance(route, HeldMessages):
             if not route.put(payload):
@@ -363,10 +363,10 @@ class RouterMesh:
                         await lane.ready()
                     except AlreadyClosed as error:
                         raise self._no_owner(topic) from error
-                # Whoever has waited looks again: nothing may follow an END.
+                # After waiting, look again: no message may follow an END.
                 if self._mesh.route(topic) is route:
                     lane.post([PUBLISH, frame, payload])
-                    # Counted for the connection it has now, which may have been taken over meanwhile.
+                    # Counted for the current connection, which may have been taken over meanwhile.
                     self._mesh.published(owner)
                     return
             outlet = self.exchange.outlets_by_name.get(topic)
@@ -378,7 +378,7 @@ class RouterMesh:
             route = self._route(topic, payload)
 
     def _route(self, topic: str, payload: bytes) -> tuple[bytes, bytes] | HeldMessages:
-        """The owner and the topic's frame, or what holds the topic's messages on its way to another one."""
+        """The owner and the topic's frame; or the held messages of a topic on its way to another owner."""
         if not isinstance(payload, bytes) or len(payload) > self.exchange.payload_bytes_max:
             raise self.exchange.refusal(payload)
         route = self._mesh.route(topic) or self._mesh.moves.holds.get(topic)
@@ -424,7 +424,7 @@ class RouterMesh:
         return self._mesh.topics_count
 
     def owner(self, topic: bytes) -> bytes | None:
-        """Who owns a topic, as far as is known here."""
+        """The owner of a topic, as far as this node knows."""
         return self._mesh.owner(topic)
 
     @property
@@ -446,7 +446,7 @@ class RouterMesh:
         return len(self.subscribers(topic))
 
     async def survey(self, timeout: float) -> tuple[TopicReport, ...]:
-        # Who has said nothing may be no node, and would be waited for in vain.
+        # A peer that has said nothing may be no node, and would be waited for in vain.
         nodes = [peer for peer, member in self._mesh.peers.items() if member.heard_count]
         survey = TopicSurvey(self._routing_id, self._mesh.report(), nodes)
         self._surveys[survey] = None
@@ -478,12 +478,12 @@ class RouterMesh:
                         survey.hear(peer, command, is_hansa=member.is_hansa)
                 self._perform(effects)
                 if mesh.peers.get(peer) is not member:
-                    break  # That has ended its connection.
+                    break  # The command has ended its connection.
             at = mesh.receive(member, messages, at + 1)
         if self.exchange.is_due:
             self.flush()
         if len(messages) > RECEIVE_TURN_COUNT:
-            # Not before the readers were woken: they run first.
+            # Not before the readers were woken: they must run first.
             self._router.rest(peer)
 
     def _happened(self, event: SocketEvent) -> None:
@@ -498,7 +498,7 @@ class RouterMesh:
                     self._let_go(peer, self._doorkeeper.turn_away(peer))
                     return
                 if not is_ours:
-                    # It came by itself: one connection is enough.
+                    # The peer dialled by itself: one connection is enough.
                     self._hang_up(peer)
                 self._doorkeeper.connected(peer, now=self._now())
                 lane = self._router.lane(peer)
@@ -509,7 +509,7 @@ class RouterMesh:
                 member = self._mesh.peers.get(peer)
                 if member is not None:
                     self._lanes.pop(member.box, None)
-                    # What waits for a connection that was taken over is not for its successor.
+                    # Messages that wait for a connection that was taken over are not for its successor.
                     lost_count += member.box.clear()
                     self._count_refusal(member, event)
                 self._doorkeeper.disconnected(peer)
@@ -522,7 +522,7 @@ class RouterMesh:
                     self._dial(peer)
 
     def _count_refusal(self, member: Peer, event: Disconnected) -> None:
-        """A node that hangs up before it has said a word does not list us, not yet or not any more."""
+        """A node that hangs up before it has said a word does not list this one, not yet or no longer."""
         peer = member.id
         if member.heard_count or event.reason is not CloseReason.REFUSED_BY_PEER:
             self._refusals.pop(peer, None)
@@ -541,7 +541,7 @@ class RouterMesh:
         self._tasks.spawn(self._dial_later(peer, after_s), f"dials {outbound.endpoint} again")
 
     def _is_impostor(self, peer: bytes) -> bool:
-        """Whether somebody else answered than the listed node. Then it is dialled again, a little later."""
+        """Whether another node answered than the listed one, which is then dialled again a little later."""
         known = self._outbounds.get(peer)
         if known is not None and known.peer == peer:
             return False
@@ -579,7 +579,7 @@ class RouterMesh:
         except Backlogged as error:
             self._router.expel(peer, str(error))
         except (Unavailable, AlreadyClosed):
-            pass  # Its connection has just ended, which will be told.
+            pass  # Its connection has just ended; an event will say so.
 
     def _after(self) -> None:
         if self._mesh.is_in_step:
@@ -596,7 +596,7 @@ class RouterMesh:
         self._perform(self._mesh.tick(now=now))
 
     def _set_timer(self) -> None:
-        """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
+        """Wake up when a machine wants to. A timer that is too early is left: it looks again in `_tick`."""
         deadlines = [at for at in (self._mesh.deadline(), self._doorkeeper.deadline()) if at is not None]
         if not deadlines or self._is_closed:
             return
@@ -622,7 +622,7 @@ class RouterMesh:
 
 
 class TopicSurvey:
-    """Collects the answers until all have come, or the time is up. Who does not answer is left out."""
+    """Collects the answers until all have come, or the time is up. Missing answers are left out."""
 
     def __init__(self, node: bytes, own: Iterable[tuple[str, TopicCounts]], peers: Iterable[bytes]) -> None:
         self._missing = dict.fromkeys(peers)
@@ -631,7 +631,7 @@ class TopicSurvey:
         self._look()
 
     def hear(self, peer: bytes, answer: QueryResp, *, is_hansa: bool) -> None:
-        # An answer without a report is one to an earlier question, unless the peer gives none.
+        # A hansa node's answer without a report is one to an earlier question.
         if peer not in self._missing or (is_hansa and answer.report is None):
             return
         counts = answer.report or (None,) * len(answer.topics)
@@ -650,7 +650,7 @@ class TopicSurvey:
             async with asyncio.timeout(timeout):
                 await self._all_there.wait()
         except TimeoutError:
-            pass  # Who has not answered by now is left out.
+            pass  # Nodes that have not answered by now are left out.
         return tuple(sorted(self._reports, key=lambda report: (report.topic, report.owner)))
 
     def _look(self) -> None:

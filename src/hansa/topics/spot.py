@@ -36,9 +36,9 @@ NOBODY: Final = 0
 class Spot:
     """A light handle that owns topics, publishes and subscribes. Hundreds share one node.
 
-    Made by `node.spot()`, for the node's own thread; other threads use `node.threadsafe_spot()`.
-    Messages are read from the spot, in the order in which they came, or from each subscription by itself.
-    Closing it destroys its topics, ends its subscriptions and drops what was not read.
+    Made by `node.spot()`, for the node's own thread; other threads use `node.threadsafe_spot()`. Messages are
+    read from the spot, in the order in which they came, or from each subscription by itself. Closing it
+    destroys its topics, ends its subscriptions and drops unread messages.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Spot:
         self._exchange = mesh.exchange
         self._reader = Reader(self)
         self._user = get_ident()
-        """The thread that may use it, NOBODY once it is closed."""
+        """The thread that may use it; NOBODY once it is closed."""
         self._owned: dict[str, None] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._feeds: dict[EventFeed[SpotEvent], None] | None = None
@@ -79,7 +79,7 @@ class Spot:
         await self.close()
 
     async def close(self) -> None:
-        """Destroy its topics and end its subscriptions; who waits gets AlreadyClosed. Twice does no harm."""
+        """Destroy its topics and end its subscriptions; waits end with AlreadyClosed. Twice does no harm."""
         if not self.is_closed:
             self._check()
             self.end()
@@ -91,11 +91,11 @@ class Spot:
     # -- topics
 
     async def create_topic(self, topic: str, *, retain: bool = False) -> None:
-        """Own a topic from now on, and tell every node. With `retain` who subscribes gets the latest message.
+        """Own a topic from now on, and tell every node. With `retain` new subscribers get the latest message.
 
-        It waits until the listed nodes have told their topics, two seconds at most for one that does not
-        answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed; of a node with
-        a store StoreUnavailable and TimedOut too, and Fenced when its claim is lost meanwhile.
+        It waits until the listed nodes have told their topics, two seconds at most for a node that does not
+        answer. Raises TopicExists (EEXIST) when the topic has an owner; BadArgument; AlreadyClosed; on a node
+        with a store also StoreUnavailable and TimedOut, and Fenced when its claim is lost meanwhile.
         """
         self._check()
         frame = check_topic(topic)
@@ -112,14 +112,14 @@ class Spot:
         try:
             is_owned_unclaimed = await self._is_owned_unclaimed(frame)
             self._check()
-            # Whoever answered slowly has kept us waiting: others may own the topic by now, rightfully.
+            # The answers may have taken long: another node may rightfully own the topic by now.
             claim.check()
             if is_owned_unclaimed:
                 raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
             if self.node.mover is None or claim.handover is None:
                 self._mesh.create(frame, self, retain=retain, claim=claim.epoch)
             else:
-                # Who handed it over and who took it are both gone: it goes on where they were.
+                # The old and the new owner of a hand-over are both gone: the topic goes on where they were.
                 await claim.finish_handover()
                 self._check()
                 self.node.mover.own(topic, self, claim, retain=retain)
@@ -129,7 +129,7 @@ class Spot:
             raise
 
     async def destroy_topic(self, topic: str) -> None:
-        """Own it no more; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
+        """Stop owning it; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
         self._check()
         self._mesh.destroy(check_topic(topic), self)
         self._owned.pop(topic, None)
@@ -139,16 +139,17 @@ class Spot:
     async def hand_over(
         self, topic: str, to: str | bytes, *, timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
-        """Give a topic to another node, while it is published to and read; gives the record.
+        """Give a topic to another node, while it is published to and read; returns the record.
 
-        Nobody sees an error, misses a message, gets one twice or in another order; `publish` may wait a
-        moment. There the spot `node.heir` owns it. `to` is a routing id, or the node's name in the store. The
-        node must be connected, have the same store, and take topics. Afterwards this spot publishes through
-        it.
+        No program sees an error, misses a message, gets one twice or in another order; `publish` may wait a
+        moment. At the other node the spot `node.heir` owns the topic. `to` is a routing id, or the node's
+        name in the store. The node must be connected, have the same store, and take topics. Afterwards this
+        spot publishes through it.
 
         Raises NoSuccessor and HandoverWithdrawn: then the topic stays. Raises NotOwner, UsageError without a
-        store, BadArgument, Fenced when the claim is lost, Conflict while it is handed over already; TimedOut
-        and StoreUnavailable. Cancelling it withdraws, or, when it is closed already, lets it come to its end.
+        store, BadArgument, Fenced when the claim is lost, Conflict while the topic is handed over already;
+        TimedOut and StoreUnavailable. Cancelling it withdraws the hand-over; if the topic is closed already,
+        the hand-over goes on to its end.
         """
         self._check()
         check_topic(topic)
@@ -171,7 +172,7 @@ class Spot:
         It never waits for a subscriber, only for room on the way to a remote owner. Cancelling it publishes
         nothing. Raises NoOwner (ENOENT), BadArgument, AlreadyClosed.
         """
-        # The hot path of topics (`make bench`, cases topic and local) does what `_check` does.
+        # In place of `_check`: this is the hot path of topics (`make bench`, cases topic and local).
         if get_ident() != self._user:
             raise self._refusal()
         due = publish(self._exchange, topic, payload)
@@ -179,7 +180,7 @@ class Spot:
             await self._act(due, topic, payload)
 
     async def _act(self, due: int, topic: str, payload: bytes) -> None:
-        """What publishing asked for. Nothing has been published if the loop must run first."""
+        """Do what the fan-out asked for. If the loop must run first, nothing has been published yet."""
         while due == REST:
             for _ in range(self._exchange.take_rest()):
                 await asyncio.sleep(0)
@@ -191,7 +192,7 @@ class Spot:
             await self._mesh.send(topic, payload)
 
     def post(self, topic: str, payload: bytes) -> None:
-        """As `publish`, without waiting. Raises Backlogged too, with nothing published."""
+        """As `publish`, without waiting. Also raises Backlogged, with nothing published."""
         self._check()
         exchange = self._exchange
         outlet = exchange.outlets_by_name.get(topic)
@@ -215,8 +216,9 @@ class Spot:
         """Receive a topic, or with a pattern such as `zone:12:*` all that begin so, now and later.
 
         It succeeds without an owner; `await subscription.active()` waits for one. At most `count_max`
-        messages and `bytes_max` bytes wait to be read, and `when_slow` says what becomes of the rest. The
-        same text again is the same subscription. Raises BadArgument (EINVAL), AlreadyClosed.
+        messages and `bytes_max` bytes wait to be read, and `when_slow` says what happens to the rest.
+        Subscribing the same text again returns the same subscription. Raises BadArgument (EINVAL),
+        AlreadyClosed.
         """
         self._check()
         if is_pattern(topic):
@@ -236,7 +238,7 @@ class Spot:
         return self._subscribe(pattern, check_pattern(pattern), True, count_max, bytes_max, when_slow)
 
     async def unsubscribe(self, topic_or_pattern: str) -> None:
-        """End a subscription; what it holds unread is dropped. Raises BadArgument when there is none."""
+        """End a subscription; its unread messages are dropped. Raises BadArgument when there is none."""
         self._check()
         subscription = self._subscriptions.get(topic_or_pattern)
         if subscription is None:
@@ -282,7 +284,7 @@ class Spot:
         return message
 
     async def recv_all(self) -> list[TopicMessage]:
-        """All messages that wait, at least one. Raises AlreadyClosed; cancelling it loses nothing."""
+        """All waiting messages, at least one. Raises AlreadyClosed; cancelling it loses nothing."""
         reader = self._reader
         while True:
             self._check()
@@ -297,7 +299,7 @@ class Spot:
         return self
 
     async def __anext__(self) -> TopicMessage:
-        # As `recv`: the hot path of reading saves a call.
+        # In place of `recv`: the hot path of reading saves a call.
         message = self._reader.quick()
         if message is not None:
             return message
@@ -309,7 +311,7 @@ class Spot:
     def events(self) -> EventStream[SpotEvent]:
         """What happens to this spot's topics and subscriptions from this call on, as an async iterator.
 
-        It keeps a bounded number for a slow reader; then the oldest go, counted.
+        It keeps a bounded number of events for a slow reader; then the oldest are dropped and counted.
         """
         self._check()
         feed = self.node.new_feed(f"the events of {self}")
@@ -325,7 +327,7 @@ class Spot:
     # -- for the node and for subscriptions
 
     def end(self) -> None:
-        """What `close` does, in whatever thread."""
+        """What `close` does; any thread may call it."""
         if self.is_closed:
             return
         self._user = NOBODY
@@ -342,7 +344,7 @@ class Spot:
         self.wake()
 
     def hear(self, event: SpotEvent) -> None:
-        """It concerns this spot."""
+        """Handle an event that concerns this spot."""
         if isinstance(event, TopicDemoted | TopicLost):
             self._owned.pop(event.topic, None)
         elif isinstance(event, TopicMoved):
@@ -354,7 +356,7 @@ class Spot:
             feed.put(event)
 
     def inherit(self, topic: str) -> None:
-        """It owns a topic that was handed over to its node, or that its former owner has left."""
+        """Own a topic that was handed over to the node, or that its former owner has left."""
         self._owned[topic] = None
 
     def wake(self) -> None:
@@ -362,7 +364,7 @@ class Spot:
             self._waiters.wake_all()
 
     async def wait(self) -> None:
-        """Until something may have come. Raises AlreadyClosed."""
+        """Wait until something may have come. Raises AlreadyClosed."""
         self._check()
         if self._waiters is None:
             self._waiters = Waiters()
@@ -374,7 +376,7 @@ class Spot:
         self._reader.remove(subscription.inbox)
 
     def read_aside(self, count: int) -> None:
-        """A subscription was read by itself."""
+        """`count` messages were read from a subscription itself."""
         self._reader.passed_by(count)
         if self._reader.has_untold:
             self._tell_dropped()
@@ -386,10 +388,10 @@ class Spot:
     # -- small things
 
     async def _is_owned_unclaimed(self, topic: bytes) -> bool:
-        """Whether another node, asked now, says that it owns a topic which is claimed for this one."""
+        """Whether another node, asked now, says that it owns a topic that is claimed for this node."""
         if self._mesh.owner(topic) is None:
             return False
-        # One that lost its claim says no, or nothing at all.
+        # A node that has lost its claim says no, or nothing at all.
         name = topic.decode()
         return any(report.topic == name for report in await self._mesh.survey(SURVEY_S))
 
@@ -440,7 +442,7 @@ class Subscription:
 
     @property
     def state(self) -> SubscriptionState:
-        """ACTIVE when an owner has confirmed it; a pattern when it has topics and all are confirmed."""
+        """ACTIVE when an owner has confirmed it; for a pattern: when it has topics and all are confirmed."""
         if self._is_closed:
             return SubscriptionState.PENDING
         states = {want.state for want in self.matched.values()}
@@ -460,11 +462,11 @@ class Subscription:
         }
 
     async def active(self, timeout: float | None = None) -> None:
-        """Return when it is active: what is published then arrives. Raises TimedOut, AlreadyClosed."""
+        """Wait until it is active: messages published from then on arrive. Raises TimedOut, AlreadyClosed."""
         await self._until(SubscriptionState.ACTIVE, timeout)
 
     async def pending(self, timeout: float | None = None) -> None:
-        """Return when it is pending. Raises TimedOut, AlreadyClosed."""
+        """Wait until it is pending. Raises TimedOut, AlreadyClosed."""
         await self._until(SubscriptionState.PENDING, timeout)
 
     async def _until(self, state: SubscriptionState, timeout: float | None) -> None:
@@ -488,7 +490,7 @@ class Subscription:
 
     @property
     def received_count(self) -> int:
-        """Messages that came, without those that found the inbox full and were dropped themselves."""
+        """Messages that came, except those that were dropped at once because the inbox was full."""
         return self.inbox.accepted_count
 
     @property
@@ -519,7 +521,7 @@ class Subscription:
         return message
 
     async def recv_all(self) -> list[TopicMessage]:
-        """All messages that wait, at least one. Raises AlreadyClosed; cancelling it loses nothing."""
+        """All waiting messages, at least one. Raises AlreadyClosed; cancelling it loses nothing."""
         while True:
             self._check()
             messages = self.inbox.take_all()
@@ -557,7 +559,7 @@ class Subscription:
         self.spot.wake()
 
     def hear(self, event: SpotEvent) -> None:
-        """It concerns this subscription, whose state may have changed."""
+        """Handle an event that concerns this subscription; its state may have changed."""
         self.spot.hear(event)
         self.wake()
 
@@ -566,7 +568,7 @@ class Subscription:
             self._waiters.wake_all()
 
     def check_same(self, count_max: int, bytes_max: int, when_slow: WhenSlow) -> None:
-        """Raises BadArgument when it was made with other bounds."""
+        """Raises BadArgument when it was made with other bounds, or another policy."""
         inbox = self.inbox
         if (inbox.count_max, inbox.bytes_max, inbox.when_slow) != (count_max, bytes_max, when_slow):
             raise BadArgument(

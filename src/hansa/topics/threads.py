@@ -1,4 +1,4 @@
-"""Spots and subscriptions for threads: the same, blocking, for any number of threads at once.
+"""Spots and subscriptions for threads: their calls block, and any number of threads may use one at once.
 
 Everything happens in the thread of the node's loop; threads hand it steps and wait for them.
 
@@ -12,8 +12,8 @@ interrupted loses none. A woken thread may find that another was quicker; then i
 thread holds the lock while it waits for anything.
 
 What the tap owes its readers. As many threads are woken as messages were put. A woken thread that takes
-nothing wakes the next. The last thread to leave the line ends the task that waits for it, and a task that has
-ended while a thread stands in line is asked for again.
+nothing wakes the next one. The last thread to leave the line ends the task that waits for the line; if a task
+has ended while a thread stands in line, the loop is asked to look again.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOP_ADVICE: Final = "await node.spot() here, and use this one in other threads, as with asyncio.to_thread()"
-"""For the steps of a node that belongs to the program's own loop."""
+"""The advice in errors of a node that belongs to the program's own loop."""
 
-# Taken in one look: enough to make a look cheap, and too few to hold up the loop or to grow old here.
+# Messages taken in one look: enough to make a look cheap, too few to hold up the loop or to grow old.
 LOOK_COUNT_MAX: Final = 256
 
 
 class ThreadsafeSpot:
     """A spot for threads: any number may create, publish, subscribe and receive with one at the same time.
 
-    Made by `node.threadsafe_spot()`, for all threads but that of the node's loop, and by
+    Made by `node.threadsafe_spot()`, for all threads except that of the node's loop, and by
     `hansa.sync.SpotNode.spot()`. As `hansa.Spot`, but calls block, and receiving has a timeout. Each message
     goes to one of the threads that receive; each thread gets those of one publisher and topic in order.
-    Ctrl-C interrupts what waits. When the spot or its node closes, who waits gets AlreadyClosed.
+    Ctrl-C interrupts a waiting call. When the spot or its node closes, waiting callers get AlreadyClosed.
     """
 
     def __init__(self, spot: Spot, steps: Steps) -> None:
-        """Only in the loop's thread."""
+        """Call it only in the loop's thread."""
         self.name = spot.name
         self._inner = spot
         self._steps = steps
         self._tap = Tap(steps, spot, spot)
-        # Touched in the loop's thread only, as the spot itself.
+        # Used only in the loop's thread, as the spot itself.
         self._subscriptions: dict[str, ThreadsafeSubscription] = {}
         self._events: EventStream[SpotEvent] | None = None
 
@@ -77,11 +77,11 @@ class ThreadsafeSpot:
         self.close()
 
     def close(self) -> None:
-        """Destroy its topics and end its subscriptions; who waits gets AlreadyClosed. Twice does no harm."""
+        """Destroy its topics and end its subscriptions; waits end with AlreadyClosed. Twice does no harm."""
         try:
             self._steps.run(self._close)
         except AlreadyClosed:
-            return  # With its node, or with the loop.
+            return  # It was closed with its node, or with the loop.
 
     @property
     def is_closed(self) -> bool:
@@ -90,15 +90,15 @@ class ThreadsafeSpot:
     # -- topics
 
     def create_topic(self, topic: str, *, retain: bool = False) -> None:
-        """Own a topic from now on, and tell every node. With `retain` who subscribes gets the latest message.
+        """Own a topic from now on, and tell every node. With `retain` new subscribers get the latest message.
 
-        It waits until the listed nodes have told their topics, two seconds at most for one that does not
-        answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed.
+        It waits until the listed nodes have told their topics, two seconds at most for a node that does not
+        answer. Raises TopicExists (EEXIST) when the topic has an owner; BadArgument; AlreadyClosed.
         """
         self._call(lambda: self._inner.create_topic(topic, retain=retain), "create_topic")
 
     def destroy_topic(self, topic: str) -> None:
-        """Own it no more; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
+        """Stop owning it; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
         self._call(lambda: self._inner.destroy_topic(topic), "destroy_topic")
 
     def hand_over(
@@ -128,7 +128,7 @@ class ThreadsafeSpot:
         _Publishing(steps, self._inner, topic, payload).carry_out()
 
     def post(self, topic: str, payload: bytes) -> None:
-        """As `publish`, without waiting for room, also in the loop's thread. Raises Backlogged too."""
+        """As `publish`, without waiting for room, also in the loop's thread. Also raises Backlogged."""
         self._steps.run(lambda: self._inner.post(topic, payload))
 
     # -- subscribing
@@ -144,9 +144,9 @@ class ThreadsafeSpot:
         """Receive a topic, or with a pattern such as `zone:12:*` all that begin so, now and later.
 
         It succeeds without an owner; `subscription.active()` waits for one. At most `count_max` messages and
-        `bytes_max` bytes wait to be read, beside a bunch that is being read, and `when_slow` says what
-        becomes of the rest. The same text again is the same subscription. Raises BadArgument (EINVAL),
-        AlreadyClosed.
+        `bytes_max` bytes wait to be read, besides a batch that is being read, and `when_slow` says what
+        happens to the rest. Subscribing the same text again returns the same subscription. Raises BadArgument
+        (EINVAL), AlreadyClosed.
         """
         return self._call(
             lambda: self._subscribe(
@@ -176,7 +176,7 @@ class ThreadsafeSpot:
         )
 
     def unsubscribe(self, topic_or_pattern: str) -> None:
-        """End a subscription; what is unread of it is dropped. Raises BadArgument when there is none."""
+        """End a subscription; its unread messages are dropped. Raises BadArgument when there is none."""
         self._call(lambda: self._unsubscribe(topic_or_pattern), "unsubscribe")
 
     @property
@@ -188,7 +188,7 @@ class ThreadsafeSpot:
     def recv(self, timeout: float | None = None) -> TopicMessage:
         """The next message of any subscription. Raises TimedOut, AlreadyClosed; an interrupt loses nothing.
 
-        What this takes is not seen by those who read a subscription by itself, and the other way round.
+        A message that is read here is not seen by readers of its subscription, and the other way round.
         """
         return self._tap.recv(timeout)
 
@@ -197,7 +197,7 @@ class ThreadsafeSpot:
         return self._tap.recv_nowait()
 
     def recv_all(self, timeout: float | None = None) -> list[TopicMessage]:
-        """All messages that wait, at least one. Raises TimedOut, AlreadyClosed."""
+        """All waiting messages, at least one. Raises TimedOut, AlreadyClosed."""
         return self._tap.recv_all(timeout)
 
     def __iter__(self) -> Self:
@@ -213,8 +213,8 @@ class ThreadsafeSpot:
     def events_nowait(self) -> list[SpotEvent]:
         """What happened to this spot's topics and subscriptions since the last call.
 
-        The first call begins to listen, and has nothing to tell. A bounded number is kept; then the oldest
-        go, counted in the node's stats. Raises AlreadyClosed.
+        The first call begins to listen, and returns nothing. It keeps a bounded number of events; then the
+        oldest are dropped, counted in the node's stats. Raises AlreadyClosed.
         """
         return self._steps.run(self._take_events)
 
@@ -222,7 +222,7 @@ class ThreadsafeSpot:
         return repr(self._inner).replace("Spot", "ThreadsafeSpot", 1)
 
     def __del__(self) -> None:
-        # The loop's thread may be going over those who listen: what is thrown away leaves them there.
+        # The loop's thread may be iterating over the listeners: let that thread remove this one.
         if self._events is not None:
             self._steps.post(LooseStep(self._events.close))
 
@@ -295,7 +295,7 @@ class ThreadsafeSubscription:
 
     @property
     def state(self) -> SubscriptionState:
-        """ACTIVE when an owner has confirmed it; a pattern when it has topics and all are confirmed."""
+        """ACTIVE when an owner has confirmed it; for a pattern: when it has topics and all are confirmed."""
         return self._ask(lambda: self._inner.state)
 
     @property
@@ -304,23 +304,23 @@ class ThreadsafeSubscription:
         return self._ask(lambda: self._inner.topics)
 
     def active(self, timeout: float | None = None) -> None:
-        """Return when it is active: what is published then arrives. Raises TimedOut, AlreadyClosed."""
+        """Wait until it is active: messages published from then on arrive. Raises TimedOut, AlreadyClosed."""
         self._call(lambda: self._inner.active(timeout), "active")
 
     def pending(self, timeout: float | None = None) -> None:
-        """Return when it is pending. Raises TimedOut, AlreadyClosed."""
+        """Wait until it is pending. Raises TimedOut, AlreadyClosed."""
         self._call(lambda: self._inner.pending(timeout), "pending")
 
     # -- counts
 
     @property
     def waiting_count(self) -> int:
-        """Messages that wait to be read, without those that were taken to be read from the spot."""
+        """Messages that wait to be read, except those that were taken to be read from the spot."""
         return self._ask(lambda: self._inner.waiting_count + len(self._tap))
 
     @property
     def received_count(self) -> int:
-        """Messages that came, without those that found the inbox full and were dropped themselves."""
+        """Messages that came, except those that were dropped at once because the inbox was full."""
         return self._ask(lambda: self._inner.received_count)
 
     @property
@@ -347,7 +347,7 @@ class ThreadsafeSubscription:
         return self._tap.recv_nowait()
 
     def recv_all(self, timeout: float | None = None) -> list[TopicMessage]:
-        """All messages that wait, at least one. Raises TimedOut, AlreadyClosed."""
+        """All waiting messages, at least one. Raises TimedOut, AlreadyClosed."""
         return self._tap.recv_all(timeout)
 
     def __iter__(self) -> Self:
@@ -365,7 +365,7 @@ class ThreadsafeSubscription:
         try:
             self._ask(lambda: self.spot._end_subscription(self))
         except AlreadyClosed:
-            return  # With its spot.
+            return  # It was closed with its spot.
 
     def __repr__(self) -> str:
         return f"<ThreadsafeSubscription {self.text!r} of {self.spot}>"
@@ -378,7 +378,7 @@ class ThreadsafeSubscription:
 
 
 class _Publishing(Job[None]):
-    """One message: published in the step itself, unless there is no room, for which a task waits."""
+    """Publishes one message: in the step itself, or in a task that waits if there is no room."""
 
     __slots__ = ("_payload", "_spot", "_topic")
 
@@ -400,11 +400,11 @@ class _Publishing(Job[None]):
 
 
 class Tap:
-    """Where any number of threads read a spot, or one of its subscriptions."""
+    """The place where any number of threads read a spot, or one of its subscriptions."""
 
     def __init__(self, steps: Steps, spot: Spot, source: Spot | Subscription) -> None:
         self.is_fresh = False
-        """Whether messages are only taken for threads that wait, since newer ones replace those that wait."""
+        """Whether messages are taken only for waiting threads, since newer messages replace waiting ones."""
         self._steps = steps
         self._spot = spot
         self._source = source
@@ -428,7 +428,7 @@ class Tap:
             try:
                 return self._messages.popleft()
             except IndexError:
-                pass  # Then it takes longer.
+                pass  # No message is here: take the longer way.
         if timeout is not None and timeout <= 0:
             try:
                 return self.recv_nowait()
@@ -447,8 +447,8 @@ class Tap:
             raise WouldBlock(f"{self._source} has no message yet") from None
 
     def recv_all(self, timeout: float | None) -> list[TopicMessage]:
-        """All that wait, at least one. Raises as `recv`."""
-        self._check()  # In a forked child first of all: whoever has the lock there is not there.
+        """All waiting messages, at least one. Raises as `recv`."""
+        self._check()  # First of all, in a forked child: the thread that holds the lock is not there.
         with self._turn:
             self._greedy_count += 1
         try:
@@ -488,7 +488,7 @@ class Tap:
             if waiter in self._line:
                 self._line.remove(waiter)
             elif self._messages and self._line:
-                # It was woken and takes nothing: that was the next one's turn.
+                # This thread was woken and takes nothing: that was the next one's turn.
                 self._line.popleft().release()
             is_empty = not self._line
         if is_empty:
@@ -507,7 +507,7 @@ class Tap:
     # -- in the loop's thread
 
     def run(self) -> None:
-        """Somebody stands in line: look."""
+        """A thread stands in line: look."""
         if self._task is not None or not self._line:
             return
         try:
@@ -522,11 +522,11 @@ class Tap:
             self._task.add_done_callback(self._fetched)
 
     def refuse(self, error: HansaError) -> None:
-        """There is no loop to look in. In whatever thread."""
+        """There is no loop to look in. Any thread may call it."""
         self.end(error)
 
     def end(self, error: HansaError) -> None:
-        """Nothing comes any more: what was not read is dropped, and who waits gets the error."""
+        """Nothing comes any more: unread messages are dropped, and waiting threads get the error."""
         with self._turn:
             self._error = error
             self._messages.clear()
@@ -534,7 +534,7 @@ class Tap:
                 self._line.popleft().release()
 
     def keep(self, is_wanted: Callable[[str], bool]) -> None:
-        """Drop what waits here of topics that are not wanted any more."""
+        """Drop the messages here whose topics are no longer wanted."""
         with self._turn:
             kept = [message for message in self._messages if is_wanted(message.topic)]
             self._messages.clear()
@@ -549,13 +549,13 @@ class Tap:
         return max(1, len(self._line)) if self.is_fresh else LOOK_COUNT_MAX
 
     def _take(self, count_max: int) -> list[TopicMessage]:
-        """What waits, no more than this. Raises AlreadyClosed."""
+        """What waits, at most `count_max` messages. Raises AlreadyClosed."""
         messages: list[TopicMessage] = []
         try:
             while len(messages) < count_max:
                 messages.append(self._source.recv_nowait())
         except WouldBlock:
-            pass  # That was all.
+            pass  # No more messages wait.
         return messages
 
     def _put(self, messages: list[TopicMessage]) -> None:
@@ -577,7 +577,7 @@ class Tap:
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if self._line:
-            # It was told to rest, or closed, just when somebody came.
+            # It was told to rest, or closed, just when a thread came.
             self._steps.post(self)
 
     def _fail(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""What goes from one owner of a topic to the next one, sealed in the record of their hand-over. Pure."""
+"""The state that goes from a topic's old owner to the new one, sealed in their hand-over's record. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hansa.errors import BadRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """What the new owner needs to go on: sealed in the record of the hand-over. `source` is the old owner."""
+    """What the new owner needs to go on. `source` is the old owner."""
 
     source: bytes
     founder: bytes

@@ -1,7 +1,7 @@
-"""Which local subscription matches which topics, and how each wanted topic comes by its messages. Pure.
+"""Which topics the local subscriptions match, and how the messages of each wanted topic come here. Pure.
 
-A spot's subscription is an interest in one topic, or in all that begin alike. A topic that interests somebody
-and is known is a want:
+A spot's subscription is an interest in one topic, or in all that begin alike. A topic in which a subscription
+is interested, and that is known, is a want:
 
     PENDING -- an owner is known: SUBSCRIBE           --> ASKED
     ASKED   -- the owner confirms                     --> ACTIVE    (a raw owner confirms nothing: at once)
@@ -14,8 +14,8 @@ that received it. Every matching subscription joins such a topic as if it had an
 replaces one subscription by another stays, if the new one begins first.
 
 A topic that is handed over stays ACTIVE: the new owner has taken the subscription along and goes on with the
-same counting. Only the connection changes from which messages are taken, and not before the old owner's last
-one has come over its own (`Crossing`).
+same counting. Only the connection changes from which messages are taken, and only after the old owner's last
+message has come over its own connection (`Crossing`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hansa.wire.topics import Mark, Message, Subscribe, Unsubscribe
 
 
 class WantState(Enum):
-    """PENDING has no owner; ASKED was sent to one; ACTIVE is confirmed, or the owner never confirms."""
+    """PENDING: there is no owner; ASKED: the owner was asked; ACTIVE: it has confirmed, or never confirms."""
 
     PENDING = auto()
     ASKED = auto()
@@ -59,17 +59,17 @@ class Former:
 
 
 class Crossing:
-    """A new owner sends already, and the old one's last messages have not come: the new one's wait here.
+    """The messages of a new owner that sends before the old owner's last messages have come: they wait here.
 
-    What finds no room is lost, and told as missed by the next one that is taken.
+    Messages that find no room are lost; the next one that is taken reports them as missed.
     """
 
     def __init__(self, member: Peer, sequence: int, number: int) -> None:
         self.member = member
         self.number = number
-        """Of the hand-over."""
+        """The number of the hand-over."""
         self.sequence = sequence
-        """The old owner's last."""
+        """The number of the old owner's last message."""
         self.drained = 0
         """The number of the next hand-over, if the new owner has said that it sends nothing more."""
         self.came: list[Message | Mark] = []
@@ -84,8 +84,8 @@ class Crossing:
 class Want:
     """One wanted topic, however many local subscriptions want it.
 
-    A spot stays with it from its first matching subscription to the end of its last one. What was missed is
-    a matter of spots, not of subscriptions: a spot may exchange one for another while the owner is away.
+    A spot stays with it from its first matching subscription to the end of its last one. Messages are
+    missed by spots, not by subscriptions: a spot may exchange one for another while the owner is away.
     """
 
     def __init__(self, topic: bytes, feed: Feed) -> None:
@@ -94,16 +94,16 @@ class Want:
         self.state = WantState.PENDING
         self.owner: bytes | None = None
         self.spots_before: dict[int, None] = {}
-        """Spots that received when the owner was lost, and stayed: only these miss what comes meanwhile."""
+        """Spots that received when the owner was lost, and stayed: only these miss messages meanwhile."""
         self.drained = 0
         """The number of the hand-over for which the owner has said that it sends nothing more."""
         self.crossing: Crossing | None = None
-        # By founder and epoch, of countings before the last one. Most topics never have another.
+        # Earlier countings, by founder and epoch. Most topics never have another counting.
         self._formers: dict[tuple[bytes, int], Former] | None = None
         self._spots: Counter[int] = Counter()
 
     def keep_former(self) -> None:
-        """Another owner takes over; the one before may return, and then nothing is new again."""
+        """Another owner takes over: remember how far the one before had come, since it may return."""
         feed = self.feed
         if self._formers is None:
             self._formers = {}
@@ -112,21 +112,21 @@ class Want:
             del self._formers[next(iter(self._formers))]
 
     def take_former(self, founder: bytes, epoch: int) -> Former | None:
-        """What is known of an owner that returns."""
+        """Take out what is known of an owner that returns."""
         return self._formers.pop((founder, epoch), None) if self._formers else None
 
     def holds(self, spot: object) -> bool:
-        """Whether a subscription of this spot is among those that want it."""
+        """Whether a subscription of this spot wants it."""
         return id(spot) in self._spots
 
     @property
     def is_held(self) -> bool:
-        """Whether there is still a subscription that wants it."""
+        """Whether any subscription still wants it."""
         return bool(self._spots)
 
     @property
     def is_remembered(self) -> bool:
-        """Whether some spot could be told what it missed, should an owner that was lost return."""
+        """Whether some spot could be told what it missed, if a lost owner returned."""
         return bool(
             self.spots_before or (self._formers and any(one.spots_before for one in self._formers.values()))
         )
@@ -139,7 +139,7 @@ class Want:
         self._spots[id(spot)] += 1
 
     def remove(self, spot: object) -> None:
-        """One subscription of this spot less; with the last one its stay ends."""
+        """One subscription of this spot has ended; with the last one the spot's stay ends."""
         self._spots[id(spot)] -= 1
         if self._spots[id(spot)]:
             return
@@ -149,19 +149,19 @@ class Want:
             former.spots_before.pop(id(spot), None)
 
     def suspend(self) -> None:
-        """The owner was lost: remember who received until now."""
+        """The owner was lost: remember the spots that received until now."""
         self.spots_before = dict.fromkeys(self._spots)
 
 
 class Subscriber(Protocol):
-    """A local subscription, as the machine sees it. It is found again by its hash."""
+    """A local subscription, as the machine sees it. The machine finds it by its hash."""
 
     @property
     def text(self) -> str: ...
 
     @property
     def spot(self) -> object:
-        """Whose it is: however many subscriptions of one spot match, it receives a message once."""
+        """Whose it is: a spot receives a message once, however many of its subscriptions match."""
 
     @property
     def prefix(self) -> bytes:
@@ -175,7 +175,7 @@ class Subscriber(Protocol):
 
     @property
     def matched(self) -> dict[bytes, Want]:
-        """The wanted topics that match, kept by the machine."""
+        """The wanted topics that match; the machine keeps this up to date."""
 
 
 class Interests:
@@ -183,8 +183,8 @@ class Interests:
 
     A topic's own subscriptions are found by its name, patterns by their prefixes, with one look-up for each
     length that occurs among them (`hansa.transport.subscriptions`): what a message costs depends on how many
-    subscriptions it reaches, not on how many there are. Subscriptions are given out in the order in which
-    they were added, so that one seed of a simulation makes one history.
+    subscriptions it reaches, not on how many there are. Subscriptions are returned in the order in which they
+    were added, so that one seed of a simulation makes one history.
     """
 
     def __init__(self) -> None:
@@ -223,27 +223,27 @@ class Interests:
             del self._exact[interest.prefix]
 
     def count(self, topic: bytes) -> int:
-        """How many want this topic, by name or by pattern: above 0, its owner is told."""
+        """How many subscriptions want this topic, by name or by pattern. If any do, its owner is told."""
         return len(self._exact.get(topic, ())) + len(self._patterns.matching(topic))
 
     def has_exact(self, topic: bytes) -> bool:
-        """Whether anybody subscribed this topic by its name."""
+        """Whether a subscription names this topic."""
         return topic in self._exact
 
     def matching(self, topic: bytes) -> list[Subscriber]:
-        """All that want this topic, in the order of their addition."""
+        """All subscriptions that want this topic, in the order of addition."""
         found = [*self._exact.get(topic, ()), *self._patterns.matching(topic)]
         found.sort(key=self._numbers.__getitem__)
         return found
 
     def targets(self, topic: bytes) -> list[Subscriber]:
-        """Who receives a message of this topic, in the order of addition: of each spot one subscription.
+        """The subscriptions that receive a message of this topic, in the order of addition: one of each spot.
 
-        That is the one by name, else the pattern that says most.
+        That is the subscription by name, else the longest pattern.
         """
         chosen: dict[int, Subscriber] = {}
         for interest in self.matching(topic):
-            # A spot compares as it likes; here it is only itself.
+            # By identity, however a spot compares.
             rival = chosen.setdefault(id(interest.spot), interest)
             if _goes_before(interest, rival):
                 chosen[id(interest.spot)] = interest
@@ -251,7 +251,7 @@ class Interests:
 
 
 class Wants:
-    """The part of the mesh's machine that receives. It adds its effects to the machine's."""
+    """The part of the mesh's machine that receives. It adds to the machine's effects."""
 
     def __init__(
         self,
@@ -271,21 +271,21 @@ class Wants:
         self._tally = tally
         self._effects = effects
         self._ownerless = TopicIndex()
-        # Known topics of others that retain their latest message, as their owners have said.
+        # Known topics of other nodes that retain their latest message, as their owners have said.
         self._retained: dict[bytes, None] = {}
         self.crossings: dict[bytes, Want] = {}
-        """Of these the old owner's last messages are on their way, and a new owner has announced itself."""
-        # Of these the wants of patterns only: the oldest is forgotten first.
+        """Wants whose new owner has announced itself while the old owner's last messages are on their way."""
+        # Topics without an owner that only patterns want: the oldest is forgotten first.
         self._former: dict[bytes, None] = {}
 
     # -- local subscriptions
 
     def ownerless(self, prefix: bytes) -> list[bytes]:
-        """Wanted topics that begin so and have no owner: the mesh knows only those that have one."""
+        """Wanted topics that begin with `prefix` and have no owner: the mesh knows only those with one."""
         return self._ownerless.starting_with(prefix)
 
     def begin(self, topic: bytes, owner: bytes | None) -> None:
-        """Somebody wants a topic that nobody wanted before."""
+        """A subscription wants a topic that nobody wanted before."""
         outlet = self._exchange.outlets.get(topic)
         feed = Feed(topic.decode()) if outlet is None else outlet.feed
         want = self.all[topic] = Want(topic, feed)
@@ -302,7 +302,7 @@ class Wants:
             self._give_latest(feed, outlet)
 
     def begin_here(self, topic: bytes) -> None:
-        """A topic that was about to leave stays here: whoever has come to want it meanwhile begins now."""
+        """A topic that was about to leave stays here: subscriptions that have come meanwhile begin now."""
         want = self.all.get(topic)
         if want is not None and want.owner is None:
             self._seek(want, self._node)
@@ -313,7 +313,7 @@ class Wants:
             feed.deliver(outlet.latest, len(outlet.latest.payload), self._exchange)
 
     def join(self, want: Want, subscriber: Subscriber) -> None:
-        """One more subscription wants it. Of a retained topic it gets the copy that this node has kept."""
+        """One more subscription wants it. From a retained topic it gets the copy that this node has kept."""
         feed = want.feed
         is_new = not want.holds(subscriber.spot)
         subscriber.matched[want.topic] = want
@@ -333,12 +333,12 @@ class Wants:
             self._hand(kept, subscriber.inbox)
 
     def leave(self, want: Want, subscriber: Subscriber) -> None:
-        """One subscription less wants it; it is no longer among the interests."""
+        """One subscription fewer wants it; it is no longer among the interests."""
         topic = want.topic
         del subscriber.matched[topic]
         want.remove(subscriber.spot)
         if want.owner is None and not self.interests.has_exact(topic):
-            # Patterns want what has an owner, and remember what had one.
+            # Patterns want topics that have an owner, and remember those that had one.
             if not want.is_remembered:
                 self._end(want)
                 return
@@ -358,7 +358,7 @@ class Wants:
             self._exchange.is_due = True
 
     def _end(self, want: Want) -> None:
-        """Nobody wants it any more, or only patterns that remember it."""
+        """Forget a want: nobody wants it any more, or only patterns do."""
         topic = want.topic
         for one in self.interests.matching(topic):
             one.matched.pop(topic, None)
@@ -374,7 +374,7 @@ class Wants:
     # -- owners
 
     def moved(self, topic: bytes, owner: bytes | None, *, is_lost: bool) -> None:
-        """The topic has another owner than before, or none; `is_lost` if the one before did not say so."""
+        """The topic has another owner than before, or none; `is_lost` if the previous one did not say so."""
         want = self.all.get(topic)
         if want is None:
             if owner is not None and self.interests.count(topic):
@@ -385,7 +385,7 @@ class Wants:
         if owner is not None:
             self._seek(want, owner)
         elif not self.interests.has_exact(topic):
-            # It said so itself, and returns with other numbers. Of the owners before it that says nothing.
+            # The owner said so, and returns with other numbers. That says nothing about earlier owners.
             if not is_lost and want.feed.owner == before:
                 want.spots_before = {}
             if want.is_remembered:
@@ -438,7 +438,7 @@ class Wants:
             self._put_by(want)
             feed.kept = None
         elif last > feed.last:
-            # It is the latest no more; of a retained topic that one follows.
+            # It is no longer the latest; if the topic is retained, the latest one follows.
             feed.kept = None
         feed.owner, feed.founder, feed.epoch, feed.last, feed.retain = owner, founder, epoch, last, retain
         want.state = WantState.ACTIVE
@@ -453,12 +453,12 @@ class Wants:
         self._effects.append(Tell(event=event, to=subscriber))
 
     def _suspend(self, want: Want) -> None:
-        """The want has lost its owner. What the owner's connection still brings is none of ours."""
+        """The want has lost its owner. What the owner's connection still brings is no longer taken."""
         owner = want.owner
         if owner is None:
             return
         member = self._peers.get(owner)
-        # One that is no owner any more may be so again when it reads a SUBSCRIBE that is on its way.
+        # A former owner may be the owner again when it reads a SUBSCRIBE that is on its way.
         if member is not None and (
             self._owners.is_claimed_by(want.topic, owner) or want.topic in member.asked
         ):
@@ -491,7 +491,7 @@ class Wants:
             feed = want.feed
             founder = mark.founder or member.id
             if founder != feed.founder or mark.epoch > feed.epoch:
-                # It was demoted, by one that we do not hear, and owns the topic again: without us.
+                # It was demoted by a node that this one does not hear, and owns the topic again: without us.
                 self._suspend(want)
                 self._seek(want, member.id)
             elif mark.epoch == feed.epoch and mark.sequence > feed.last:
@@ -503,19 +503,19 @@ class Wants:
         feed = want.feed
         missed_count = sequence - feed.last
         feed.last = sequence
-        # It is the latest no more; of a retained topic that one follows.
+        # It is no longer the latest; if the topic is retained, the latest one follows.
         feed.kept = None
         self._missed(want, missed_count)
 
     def note_retain(self, topic: bytes, *, retain: bool) -> None:
-        """Another node's topic retains its latest message, or does not, or is known no more."""
+        """Note whether another node's topic retains its latest message; False also when it is not known."""
         if retain:
             self._retained[topic] = None
         else:
             self._retained.pop(topic, None)
 
     def retains(self, topic: bytes) -> bool:
-        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        """Whether another node's topic retains its latest message, as far as this node has heard."""
         want = self.all.get(topic)
         return topic in self._retained or (want is not None and want.feed.retain)
 
@@ -527,7 +527,7 @@ class Wants:
         if want is None or want.state is not WantState.ACTIVE:
             return
         if want.crossing is not None and want.crossing.member is member:
-            # It hands the topic on already: that comes behind what it has sent itself.
+            # The new owner hands the topic on already: that comes behind what it has sent itself.
             if mark is not None:
                 want.crossing.put(mark)
             want.crossing.drained = number
@@ -541,20 +541,20 @@ class Wants:
             self._cross(want, want.crossing)
 
     def undrain(self, topic: bytes) -> None:
-        """The owner stays, and goes on."""
+        """The old owner stays the owner, and goes on."""
         want = self.all.get(topic)
         if want is not None:
             want.drained = 0
 
     def source_gone(self, member: Peer) -> None:
-        """A connection has ended: nothing more comes from an old owner."""
+        """A connection has ended: nothing more comes from the old owner there."""
         for topic in [topic for topic, want in self.crossings.items() if want.feed.source is member]:
             want = self.crossings[topic]
             if want.crossing is not None:
                 self._cross(want, want.crossing)
 
     def handed_over(self, topic: bytes, member: Peer, mark: Mark, number: int) -> None:
-        """A new owner has taken the topic over, and us along if its mark confirms that."""
+        """A new owner has taken the topic over, and this node's want too if its mark confirms that."""
         want = self.all.get(topic)
         if want is None:
             if mark.confirm:
@@ -564,11 +564,11 @@ class Wants:
             return
         can_cross = mark.confirm and want.state is WantState.ACTIVE and self._is_same(want, member, mark)
         if not can_cross or want.crossing is not None:
-            # The same gap is told when the new owner confirms; two hand-overs at once are one too many.
+            # The same gap is reported when the new owner confirms; two hand-overs at once are one too many.
             self.moved(topic, member.id, is_lost=True)
             return
         if topic in member.left:
-            # It may read that UNSUBSCRIBE only now.
+            # The new owner may read an older UNSUBSCRIBE only now.
             self._subscribe(member, topic)
         want.owner = member.id
         crossing = want.crossing = Crossing(member, mark.sequence, number)
@@ -579,16 +579,16 @@ class Wants:
             self.crossings[topic] = want
 
     def leave_here(self, outlet: Outlet) -> None:
-        """We own it no more: whoever goes on with our counting goes on where our own messages ended."""
+        """This node no longer owns the topic: a new owner with its counting goes on behind its messages."""
         want = self.all.get(outlet.frame)
         if want is not None:
             feed = want.feed
-            # Those of one that nobody here received yet, too.
+            # Also if nobody here has received that counting yet.
             feed.founder, feed.epoch = outlet.founder, outlet.epoch
             feed.last, feed.kept, feed.retain = outlet.sequence, outlet.latest, outlet.retain
 
     def adopt(self, outlet: Outlet) -> None:
-        """This node owns a topic that was handed over to it."""
+        """This node now owns a topic that was handed over to it."""
         want = self.all.get(outlet.frame)
         if want is None:
             self.moved(outlet.frame, self._node, is_lost=True)
@@ -614,7 +614,7 @@ class Wants:
         want.spots_before = {}
 
     def _is_same(self, want: Want, member: Peer, mark: Mark) -> bool:
-        """Whether it is the counting that we have followed."""
+        """Whether it is the counting that this node has followed."""
         return (want.feed.founder, want.feed.epoch) == (mark.founder or member.id, mark.epoch)
 
     def _cross(self, want: Want, crossing: Crossing) -> None:
@@ -625,7 +625,7 @@ class Wants:
         feed.source, feed.owner = crossing.member, crossing.member.id
         if crossing.sequence > feed.last:
             if feed.retain:
-                # The latest message may be among those that were lost: the owner sends it again.
+                # The latest message may be among the lost ones: the owner sends it again.
                 self._suspend(want)
                 self._seek(want, crossing.member.id)
                 return
@@ -638,12 +638,12 @@ class Wants:
         want.drained = crossing.drained
 
     def _put_by(self, want: Want) -> None:
-        """Another owner takes over. Of ourselves we miss nothing, and raw owners have no epoch to know."""
+        """Another owner takes over. This node misses nothing of itself, and raw owners have no epoch."""
         if want.feed.epoch and want.feed.owner != self._node:
             want.keep_former()
 
     def _recall(self, want: Want, founder: bytes, epoch: int) -> None:
-        """Owners change and change back: go on from where this one was left."""
+        """Owners change and change back: go on where this counting was left."""
         former = want.take_former(founder, epoch)
         if former is None:
             return
@@ -667,14 +667,14 @@ class Wants:
         if missed_count and want.spots_before:
             self._missed(want, missed_count, before_only=True)
         if feed.kept is not None and last == mark.sequence:
-            # The feed has what the owner sends again; those who came meanwhile have not.
+            # The feed has the message that the owner sends again; spots that came meanwhile do not.
             for one in self.interests.targets(want.topic):
                 if not want.was_there(one.spot):
                     self._hand(feed.kept, one.inbox)
         want.spots_before = {}
 
     def message(self, member: Peer, message: Message) -> None:
-        """One that `receive` left: a gap, a duplicate, one without a number, or one that nobody wants."""
+        """Handle what `receive` left: a gap, a duplicate, no number, or a message that nobody wants."""
         want = self.all.get(message.topic.encode())
         if want is not None and want.feed.source is member:
             self._take(want, message)
@@ -689,7 +689,7 @@ class Wants:
             if sequence <= feed.last and feed.epoch:
                 self._tally.duplicates_count += 1
                 return
-            # A raw owner confirms nothing, so its first number says where it is, and no more.
+            # A raw owner confirms nothing, so its first number only says where it is.
             if sequence > feed.last + 1 and (feed.epoch or feed.last):
                 self._missed(want, sequence - feed.last - 1)
             feed.last = sequence

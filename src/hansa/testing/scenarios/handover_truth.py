@@ -122,7 +122,7 @@ class LineTruth:
         self._read.add(state)
 
     def believed(self) -> list[OwnerBelief]:
-        """Those that believe to own at this instant."""
+        """The claims that their owners believe in at this instant."""
         return [belief for belief in self._open if belief.is_believed]
 
     def waiting(self) -> list[str]:

@@ -46,16 +46,16 @@ class MovingNode:
         self.listener = node.spot("listener")
         self.publisher = node.spot("publisher")
         self.accounts: dict[str, TopicAccount] = {}
-        """Those of the listener, by topic."""
+        """The accounts of the listener, by topic."""
         self.is_listed = True
         self.is_leaving = False
         self.known: set[str] = set()
         """Topics to which it has published."""
         self.has_finished = False
-        """It has published its last messages."""
+        """Whether it has published its last messages."""
         self.left_in_order = False
         self.seen_s = 0.0
-        """When it was alive last."""
+        """When it was last seen alive."""
         self.served: set[str] = set()
         """Retained topics whose last message a late guest was given."""
         self.info = ProviderInfo(
@@ -71,12 +71,12 @@ class MovingNode:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether it has ended, or is leaving."""
         return self.left_in_order or self.is_leaving or self.life.state is LifeState.DEAD
 
     @property
     def machine(self) -> Mesh:
-        """What decides behind the node."""
+        """The machine that decides for the node."""
         driver = self.node.mesh
         if not isinstance(driver, RouterMesh):
             raise InvariantBroken("the scenario plays on the ROUTER mesh")
@@ -84,14 +84,14 @@ class MovingNode:
 
     @property
     def own_spots(self) -> list[Spot]:
-        """Those that may own topics."""
+        """The spots that may own topics."""
         return [self.publisher] if self.publisher.is_closed else [self.publisher, self.node.heir]
 
 
 class MovingCast:
-    """Shared by all programs of one run, and drawn from its seed.
+    """What all programs of one run share, drawn from its seed.
 
-    `look` judges the owners of a topic at this instant; it is told what has happened.
+    `look` judges the owners of a topic at this instant; its second argument says what has happened.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MovingCast:
         self.look = look
         self.truths = {topic: LineTruth(store, "topic", NAMES[topic]) for topic in TOPICS}
         self.names = [f"n{number}" for number in range(1, 4 + chance.below(2))]
-        # Patient ones outlast a pause of five seconds.
+        # Patient times outlast a pause of five seconds.
         self.ttl_s, self.heartbeat_timeout_s = chance.choose(((2.0, 3.0), (3.0, 8.0), (8.0, 8.0)))
         self.homes = {topic: chance.choose(self.names) for topic in TOPICS}
         """Where each topic is created first."""
@@ -122,23 +122,23 @@ class MovingCast:
         self.leaves = chance.flip(0.5)
         """Whether nodes leave, and others take their places."""
         self.is_asked_only = False
-        """Until the strike owners hand nothing over by themselves: it waits for what somebody asks for."""
+        """Until the strike owners hand nothing over by themselves, but only when somebody outside asks."""
         self.is_calm = False
         self.round_called = asyncio.Event()
-        """All agree: the last messages may be published."""
+        """All nodes agree on the owners: the last messages may be published."""
         self.retaining: frozenset[str] | None = None
-        """Topics that retain their last message, as soon as that was published and received. They move with
-        it, and then a late guest is given it."""
+        """Topics that retain their last message, once that was published and received. They move with it, and
+        then a late guest is given it."""
         self.is_late = False
-        """They have moved: late guests may come."""
+        """Whether they have moved: late guests may come."""
         self.unmoved = set(TOPICS)
-        """Topics that have not moved since the faults were over, or with their last message."""
+        """Topics that have not moved since the faults were over, or since their last message."""
         self.nodes: list[MovingNode] = []
         self.left: set[bytes] = set()
         """Nodes that left in good order."""
         self.last_posts: list[Post] = []
         self.moved_count = 0
-        """How often somebody was told that its topic is another one's now."""
+        """How often an owner was told that another node owns its topic now."""
         self.trouble = ""
         """Why programs may notice something; empty while they may not."""
         self.noticed: list[str] = []
@@ -147,11 +147,11 @@ class MovingCast:
 
     @property
     def watched(self) -> frozenset[str]:
-        """Topics to which all nodes listen: of these is known what was given out."""
+        """Topics to which all nodes listen: it is known what was given out of these."""
         return frozenset(TOPICS[:1] if self.deaf else TOPICS)
 
     def still_retained(self) -> frozenset[str]:
-        """Topics that retain their last message: who owns one after a crash may not know that it did."""
+        """Topics that retain their last message: an owner after a crash may not know that its topic did."""
         owners = {topic: self.publishing(topic) for topic in self.retained}
         return frozenset(
             topic
@@ -159,18 +159,18 @@ class MovingCast:
             if not self.trouble or any(one.machine.exchange.outlets[topic.encode()].retain for one in found)
         )
 
-    # Who is there.
+    # The nodes.
 
     def is_whole(self) -> bool:
-        """Whether all nodes hear each other: who does not hear the new owner misses what it gives out."""
+        """Whether all nodes hear each other: a node that does not hear the new owner misses its messages."""
         nodes = self.newest().values()
         return all(len(one.node.peers) >= len(self.names) - 1 for one in nodes)
 
     def is_restful(self) -> bool:
-        """Whether they do, and nobody is about to leave."""
+        """Whether all nodes hear each other, and none is about to leave."""
         return self.is_whole() and not any(one.is_over for one in self.newest().values())
 
-    # What is to be judged.
+    # For the judge.
 
     def disturb(self, why: str) -> None:
         """From now on programs may notice something."""
@@ -184,12 +184,12 @@ class MovingCast:
         self.noticed.append(what)
 
     def host_of(self, node: str) -> str:
-        """The host of a node, by its name in the store."""
+        """The host of a node, by the node's name in the store."""
         found = (one.host.name for one in self.nodes if format_id(one.node.routing_id) == node)
         return next(found, "")
 
     def publishing(self, topic: str) -> list[MovingNode]:
-        """Those that run and give messages out: whoever closes a topic still owns it, and does nothing."""
+        """The nodes that run and publish: an owner that closed a topic still owns it, and does nothing."""
         frame = topic.encode()
         return [
             one
@@ -198,24 +198,24 @@ class MovingCast:
         ]
 
     def owner(self, topic: str) -> bytes:
-        """Who owns it, as the store has it."""
+        """The owner of a topic, by the store; empty while it is sealed."""
         truth = self.truths[topic]
         item = None if truth.owner is None else self.store.item(truth.owner[0])
         is_sealed = truth.record is not None and truth.record.step is HandoverStep.SEALED
         return b"" if item is None or is_sealed else decode_signed(item.value).body
 
     def newest(self) -> dict[str, MovingNode]:
-        """By host, the node that took the place of all before."""
+        """By host, its newest node."""
         return {one.host.name: one for one in self.nodes}
 
     def drain(self, one: MovingNode) -> None:
-        """See what waits: its node ends now, or has crashed."""
+        """Read what waits for a node that ends now, or has crashed."""
         with suppress(WouldBlock, AlreadyClosed):
             while True:
                 self.hear(one, one.listener.recv_nowait())
 
     def hear(self, one: MovingNode, message: TopicMessage) -> None:
-        """A node's listener was given this; of its own topics the node has given it out itself."""
+        """A node's listener was given this; if the node owns the topic, it has given it out itself."""
         topic = message.topic
         post = self.books.heard(one.accounts[topic], message)
         frame = topic.encode()
@@ -224,5 +224,5 @@ class MovingCast:
         if outlet is not None and message.sequence > outlet.began_at:
             self.books.gave(topic, outlet.founder, outlet.epoch, post)
         elif outlet is None and feed is not None and feed.owner == one.node.routing_id:
-            # It was lost just now, and was its own when this was given out.
+            # The topic was lost just now, and this node owned it when it gave the message out.
             self.books.gave(topic, feed.founder, feed.epoch, post)

@@ -42,9 +42,9 @@ from hansa.topics.events import (
 
 __all__ = ["MovingLife"]
 
-# How often a node looks who else is there.
+# How often a node looks which other nodes are there.
 LISTING_S: Final = 0.25
-# More than the record of a hand-over takes.
+# Larger than the state that the record of a hand-over takes.
 BULKY_BYTES: Final = 9_000
 BURST_COUNT: Final = 5
 DRAIN_S: Final = 5.0
@@ -58,7 +58,7 @@ class MovingLife:
         self._cast = cast
 
     async def run(self) -> None:
-        """One node after the other, until the host is stopped."""
+        """Run one node after the other, until the host is stopped."""
         host = self._host
         number = 0
         async with self._cast.store.link(host) as link:
@@ -104,7 +104,7 @@ class MovingLife:
                 if not one.left_in_order and not self._cast.is_calm:
                     self._cast.disturb(f"{one} is stopped")
                 one.is_listed, one.is_leaving = False, True
-                # First who owns, then what it has given out.
+                # First close the owners, then read what they have given out.
                 for spot in one.own_spots:
                     await spot.close()
                 self._cast.drain(one)
@@ -112,9 +112,9 @@ class MovingLife:
                 await node.close()
 
     async def _keep_listing(self, one: MovingNode, *, until_s: float, is_patient: bool) -> None:
-        """Do what a discovery does, in the chaotic phase for so long: then the node leaves.
+        """List the other nodes, as a discovery does. In the chaotic phase the node leaves after `until_s`.
 
-        A patient one leaves when everybody hears everybody.
+        A patient node leaves only when all nodes hear each other.
         """
         began_s = self._cast.world.elapsed_s()
         listed: list[ProviderInfo] = []
@@ -139,7 +139,7 @@ class MovingLife:
         return infos
 
     async def _leave(self, one: MovingNode) -> None:
-        """Publish no more, hand all topics over, and see that what was published has come."""
+        """Stop publishing, hand all topics over, and wait until all that was published has come."""
         one.is_leaving = True
         one.host.record("leaves")
         moved = await one.node.drain(DRAIN_S)
@@ -202,7 +202,7 @@ class MovingLife:
                 await self._visit(one, f"{one.label} guest {number}", topic, chance)
 
     async def _visit(self, one: MovingNode, label: str, topic: str, chance: Chance) -> None:
-        """Read a topic through a subscription of its own."""
+        """Read a topic through a subscription of the guest's own."""
         spot = one.node.spot(label)
         floor = self._floor(one, topic)
         subscription = await spot.subscribe(topic)
@@ -225,8 +225,8 @@ class MovingLife:
         if self._cast.is_late:
             return max(post.sequence for post in self._cast.last_posts if post.topic == topic)
         if self._cast.trouble:
-            return 0  # It may have begun anew.
-        # A node that listens has a copy of its own, which may not be the last one.
+            return 0  # The topic may have begun a new counting.
+        # A node that listens gives guests its own copy, which may not be the last message.
         account = one.accounts.get(topic)
         posts = () if account is None else account.given
         return (
@@ -278,7 +278,7 @@ class MovingLife:
     # Owning.
 
     async def _own(self, one: MovingNode, chance: Chance) -> None:
-        """Create what nobody owns, and hand over what this node owns."""
+        """Create topics that nobody owns, and hand over topics that this node owns."""
         with suppress(AlreadyClosed):
             for topic in TOPICS:
                 if self._cast.homes[topic] == one.host.name and not self._cast.truths[topic].owner:
@@ -305,7 +305,7 @@ class MovingLife:
             self._cast.look(topic, "it was created")
 
     async def _move(self, one: MovingNode, topic: str, chance: Chance) -> None:
-        """Hand it over to some other node; in the end each topic once."""
+        """Hand a topic over to another node; when the faults are over, each topic once."""
         if self._cast.is_calm:
             if topic not in self._cast.unmoved:
                 return

@@ -5,8 +5,8 @@ step of a hand-over (`strikes`): 240 seeds in a row have all of them. In some ru
 besides.
 
 Always, besides what `placements` says: the steps of a record follow each other, and each is written by the
-right node; nobody believes to own an entry that is sealed; the sealed state goes to the next owner, once and
-unchanged, or the old owner keeps the entry; and the record says what happened.
+right node; no node believes that it owns an entry that is sealed; the sealed state goes to the next owner,
+once and unchanged, or the old owner keeps the entry; and the record says what happened.
 
 When the faults are over: no hand-over is open.
 """

@@ -2,8 +2,8 @@
 
 A `Strike` waits until a transaction with that step is sent to the store. The request is lost on the way, or
 comes late; or it is carried out, and its answer is lost, or not. At that instant the harm comes: to the old
-owner, the new one, the asker, the leader that places things, or the store, whichever of them has sent the
-transaction. `cells` are all kinds of strikes; the seeds take them in turn.
+owner, the new one, the asker, the leader that places things, or the store, no matter which of them has sent
+the transaction. `cells` are all kinds of strikes; the seeds take them in turn.
 
 The steps are those of hand-overs, or whatever else a scenario sees in a transaction (`Sight`).
 

@@ -1,13 +1,13 @@
-"""The books of topics that move: under which number each message was given out, and who was given it.
+"""The books of topics that move: the number of each message that was given out, and the accounts it came to.
 
 A counting is what one founder and epoch have numbered, over any number of owners. A node that owns a topic
 and listens to it sees what it gives out itself; so for each counting the books know which message had which
-number. A number is given once, and none is left out, whoever owns in between: also when an owner dies at the
-worst moment and the next one goes on with what was sealed.
+number. A number is given once, and none is left out, whichever node owns in between: also when an owner dies
+at the worst moment and the next one goes on with what was sealed.
 
 An account is one subscription. No message comes to it twice, and those of one publisher keep their order.
-What it was not given of a counting between two that it was given was lost on the way, and it must have been
-told so: exactly so many, and no more than were given out at all.
+Messages of a counting that an account was not given, between two that it was given, were lost on the way, and
+it must have been told so: of exactly so many, and of no more than were given out at all.
 
 The first message of a retained topic that comes to an account is not older than what was given out before the
 account was opened, unless the topic has begun anew meanwhile: an owner that was handed nothing counts from 1.
@@ -27,7 +27,7 @@ __all__ = ["Counting", "TopicAccount", "TopicBooks"]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Counting:
-    """What was numbered one after the other, by one owner and those that it was handed over to."""
+    """What was numbered one after the other, by one owner and those that it handed the topic over to."""
 
     topic: str
     founder: bytes
@@ -47,8 +47,8 @@ class TopicAccount:
     topic: str
     subscription: Subscription
     floor: int = 0
-    """A number that was given out before it began: of a retained topic it gets no older message. 0 from when
-    the topic begins anew."""
+    """A number that was given out before it began: of a retained topic it gets no older message. 0 once the
+    topic has begun anew."""
     given: dict[Post, None] = field(default_factory=dict)
     suspended_count: int = 0
     last: dict[str, Post] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TopicAccount:
 
 
 class TopicBooks:
-    """All countings and accounts of a run. `posts` has what was published."""
+    """All countings and accounts of a run. `posts` are the published messages."""
 
     def __init__(self, world: World, *, retained: frozenset[str]) -> None:
         self.posts = Posts(world)
@@ -73,13 +73,13 @@ class TopicBooks:
         self._last: dict[str, int] = {}
 
     def open(self, label: str, topic: str, subscription: Subscription, *, floor: int = 0) -> TopicAccount:
-        """Somebody subscribes to a topic."""
+        """A subscription to a topic begins."""
         account = TopicAccount(label=label, topic=topic, subscription=subscription, floor=floor)
         self.accounts.append(account)
         return account
 
     def begin_anew(self, topic: str) -> None:
-        """Somebody came to own the topic who was handed nothing: no number of before says anything."""
+        """A node came to own the topic that was handed nothing: earlier numbers no longer count."""
         for account in self.accounts:
             if account.topic == topic:
                 account.floor = 0
@@ -102,11 +102,11 @@ class TopicBooks:
         return post
 
     def last(self, topic: str) -> int:
-        """The highest number that was seen so far, of any counting."""
+        """The highest number that was seen so far, in any counting."""
         return self._last.get(topic, 0)
 
     def gave(self, topic: str, founder: bytes, epoch: int, post: Post) -> None:
-        """An owner gave this out."""
+        """An owner gave this message out."""
         counting = self._countings.get((topic, founder, epoch))
         if counting is None:
             counting = Counting(topic=topic, founder=founder, epoch=epoch)
@@ -119,10 +119,10 @@ class TopicBooks:
         if self._counting_of.setdefault(post, counting) is not counting:
             self._world.fail("a message is given out once", f"{post}: {self._counting_of[post]}, {counting}")
 
-    # Judgement, when everything has come to rest.
+    # The judge, when everything has come to rest.
 
     def judge(self, watched: frozenset[str]) -> None:
-        """Fail if a number is left out, or if what an account lost is not what it was told."""
+        """Fail if a number is left out, or if an account was not told what it lost."""
         for counting in self._countings.values():
             missing = [number for number in range(1, max(counting.given) + 1) if number not in counting.given]
             if counting.topic in watched and missing:
@@ -149,10 +149,10 @@ class TopicBooks:
             )
 
     def holes_count(self) -> int:
-        """What is missing between the numbers that accounts were given, if each topic had one counting."""
+        """How many numbers between those that accounts were given are missing, if topics had one counting."""
         numbers = [[post.sequence for post in account.given] for account in self.accounts if account.given]
         return sum(max(found) - min(found) + 1 - len(found) for found in numbers)
 
     def missed_count(self) -> int:
-        """What all accounts together were told as missed."""
+        """How many messages all accounts together were told that they missed."""
         return sum(account.subscription.inbox.missed_count for account in self.accounts)

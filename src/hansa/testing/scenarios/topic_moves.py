@@ -1,27 +1,27 @@
 """Topics that move from node to node while they are published to and read, and trouble at each step of it.
 
-Three or four nodes share two topics, claimed in a store. All publish to both, and listen; guests subscribe
-and unsubscribe. Whoever owns a topic hands it over now and then, or somebody outside asks for it; some nodes
-drain and leave, and others take their place. In some runs one node does not listen to the second topic, a
-topic retains its last message, and its messages are too large for the record of the hand-over. Clocks run up
-to a hundredth fast or slow.
+Three or four nodes share two topics, claimed in a store. All nodes publish to both topics, and listen; guests
+subscribe and unsubscribe. The owner of a topic hands it over now and then, or somebody outside asks for it;
+some nodes drain and leave, and others take their place. In some runs one node does not listen to the second
+topic, a topic retains its last message, or its messages are too large for the record of the hand-over. Clocks
+run up to a hundredth fast or slow.
 
 Each seed has a strike of its own, at a step of a hand-over (`strikes`): 240 seeds in a row have all of them.
-Who is cut off is cut off from the store or from all. In some runs connections between nodes break as well at
-that moment, and in some there is trouble at random from a little later on.
+A victim that is cut off is cut off from the store only, or from all hosts. In some runs connections between
+nodes break as well at that moment, and in some there is trouble at random from a little later on.
 
-Always: at most one of the nodes that run publishes a topic, it is whose the topic is in the store, and nobody
-does while it is sealed; the steps of a record follow each other, and what was sealed is what the next owner
-is given. A number is given once and none is left out, over all owners of a counting; no subscription is given
-a message twice, nor those of one publisher in another order; what it lost is told exactly. A publish that
-reached nobody is told to a node, or an owner died at that time.
+Always: at most one of the running nodes publishes a topic, and that node owns the topic in the store; while
+the topic is sealed no node publishes it; the steps of a record follow each other, and what was sealed is what
+the next owner is given. A number is given once and none is left out, over all owners of a counting; no
+subscription is given a message twice, nor those of one publisher in another order; what it lost is reported
+exactly. A publish that reached nobody is reported to a node, or an owner died at that time.
 
-Where nobody dies, stands still for longer than its lease, or is cut off, nothing happens that a program could
-notice: every message reaches every listener, no publish is refused, no subscription is suspended.
+If no node dies, stands still for longer than its lease, or is cut off, no program can notice anything: every
+message reaches every listener, no publish is refused, no subscription is suspended.
 
 When the faults are over: every topic has one owner and moves once more, no hand-over is open, nothing is
-held, and everybody publishes a last message of each topic, which comes to everybody. A topic that retains
-its last message moves then with it; who subscribes after that is given the last one.
+held, and every node publishes a last message of each topic, which reaches every node. A topic that retains
+its last message then moves with it; later subscribers are given that message.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ CELLS: Final = cells(Victim.OLD, Victim.NEW, Victim.ASKER, Victim.STORE)
 CELLS_STRIDE: Final = 77
 # By then most topics have moved.
 TROUBLE_FROM_S: Final = 2.0
-# What came due while a node was paused runs when it goes on, in the same instant.
+# What came due while a node was paused runs when the node goes on, in the same instant.
 MOMENT_S: Final = 0.001
-# Whoever stands still for so long may be given up by others.
+# A node that stands still for so long may be given up by others.
 LONG_S: Final = 3.0
-# What an owner had taken and not given out when it died: a hand-over may take so long.
+# How long before its death an owner may have taken messages that it held for a hand-over.
 UNDERWAY_S: Final = 12.0
-# So long after it died it may still be taken for the owner.
+# How long after its death a node may still be taken for the owner.
 DETECTION_S: Final = 12.0
 
 
@@ -89,7 +89,7 @@ class TopicMoves(Scenario):
         """Whether connections between nodes break at steps of hand-overs."""
         self._misfortune = chance.fork("misfortune")
         self.was_smooth = False
-        """Whether programs had to notice nothing at all."""
+        """Whether programs were to notice nothing at all."""
 
     @property
     def steps(self) -> Counter[HandoverStep]:
@@ -115,7 +115,7 @@ class TopicMoves(Scenario):
             may_be_wide=True,
         )
         if chance.flip(0.7):
-            # Most others are not told of this trouble, and must not notice any.
+            # Most strikes without a companion are no `trouble`: programs must not notice them.
             strike = replace(strike, companion=None)
         if strike.companion is not None or (
             strike.cell.victim in (Victim.OLD, Victim.NEW)
@@ -126,7 +126,7 @@ class TopicMoves(Scenario):
         if chance.flip(0.75):
             return (strike,)
         self.cast.trouble = "trouble at random"
-        # In most of it no topic moves at all: the strike comes before, at the first such step.
+        # In most of that trouble no topic moves at all: the strike comes before it, at the first such step.
         strike = replace(strike, skips_s=0.0)
         when = {"begins_s": TROUBLE_FROM_S, "chaos_s": self.chaos_s}
         trouble = draw_store_plan(chance, self.cast.names, self.store.name, ttl_s=self.cast.ttl_s, **when)
@@ -139,10 +139,10 @@ class TopicMoves(Scenario):
         self.store.calm()
         self.cast.is_calm = True
 
-    # Whoever asks from outside.
+    # The asker from outside.
 
     async def _ask(self, host: Host) -> None:
-        """Look after what others hand over, and ask them to."""
+        """Look after the hand-overs of others, and ask for some."""
         chance = host.chance.fork("asker")
         async with self.store.link(host) as link:
             handovers = Handovers(link, name=ASKER, environment=Environment(chance=chance.fork("handovers")))
@@ -168,7 +168,7 @@ class TopicMoves(Scenario):
                     except (Conflict, NoOwner, StoreUnavailable, TimedOut) as error:
                         host.record(f"asks in vain: {error.code}")
 
-    # What befalls those who hand something over.
+    # The targets of strikes and breaks.
 
     def _hosts_of(self, victim: Victim, record: Handover) -> Sequence[str]:
         match victim:
@@ -183,7 +183,7 @@ class TopicMoves(Scenario):
         return [name] if name in self.world.hosts else []
 
     def _break(self, record: Handover) -> None:
-        """The connection of one of the two who hand it over to another node breaks, now or soon."""
+        """A connection of the old or the new owner to another node breaks, now or soon."""
         chance = self._misfortune
         first = self.cast.host_of(chance.choose((record.source, record.target)))
         second = chance.choose([name for name in self.cast.names if name != first])
@@ -192,7 +192,7 @@ class TopicMoves(Scenario):
             self.cast.disturb("a connection breaks")
             self.world.loop.call_later(after_s, self.world.network.reset, first, second, context=Context())
 
-    # The judge, while it goes on.
+    # The judge, while the run goes on.
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for topic, truth in self.cast.truths.items():
@@ -213,9 +213,9 @@ class TopicMoves(Scenario):
             self._look(topic, f"revision {batch.revision}")
 
     def _look(self, topic: str, when: str) -> None:
-        """Judge the owners at this instant; when one of them goes on after a pause just now, a moment later.
+        """Judge the owners at this instant; if one of them goes on after a pause just now, a moment later.
 
-        It learns of its loss at this very instant, and others may have their turn before it.
+        Such a node learns of its loss at this very instant, and others may have their turn before it.
         """
         if not (problem := self._problem(topic)):
             return
@@ -233,7 +233,7 @@ class TopicMoves(Scenario):
             return f"{owners[0]} owns it, and in the store {owner.hex() or 'nobody'}"
         return ""
 
-    # The judge, in the end.
+    # The judge, at the end.
 
     def unsettled(self) -> str:
         nodes = self.cast.newest()
@@ -273,7 +273,7 @@ class TopicMoves(Scenario):
         return f"leases that nobody needs: {surplus}" if surplus else ""
 
     def _restless(self, one: MovingNode) -> str:
-        """What a node still waits for."""
+        """What a node still waits for; empty: nothing."""
         owners = {topic: self.cast.owner(topic) for topic in TOPICS}
         if one.node.topics != owners:
             return f"{one} knows {one.node.topics}, not {owners}"
@@ -314,10 +314,10 @@ class TopicMoves(Scenario):
             )
 
     def _is_excused(self, post: Post) -> bool:
-        """Whether its publisher had no time to hear of it, or an owner that had it died."""
+        """Whether its publisher ended too early to hear of it, or an owner that had it died."""
         for one in self.cast.nodes:
             if one.label == post.node and one.is_over:
-                # What it held when it ended.
+                # The node held it when it ended.
                 return True
             is_crashed = str(one.life) in self.world.crashed_lives
             if is_crashed and one.seen_s - UNDERWAY_S < post.settled_s < one.seen_s + DETECTION_S:
