@@ -226,7 +226,11 @@ class Term:
                     besides=same,
                 )
             case OfferPartition():
-                offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)
+                # What comes late must not ask for what another plan does not want any more.
+                planned = self._plans.same(step.plan_revision)
+                offer = await self._placer.offer(
+                    entry, step.node, timeout=step.timeout, reason=step.reason, besides=[planned]
+                )
                 return offer.revision
             case WithdrawOffer():
                 return await self._placer.withdraw(step.record, step.trouble)

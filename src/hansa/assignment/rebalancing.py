@@ -65,12 +65,13 @@ class PlacePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferPartition:
-    """Ask the owner of a partition to hand it over to a node."""
+    """Ask the owner of a partition to hand it over to a node, as long as the plan that says so counts."""
 
     partition: str
     node: str
     reason: str
     timeout: float
+    plan_revision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -559,7 +560,13 @@ class Rebalancing:
             offers.tries_count += 1
             under_way += 1
             timeout = self.settings.handover_timeout
-            offer = OfferPartition(partition=name, node=move.target, reason=move.reason, timeout=timeout)
+            offer = OfferPartition(
+                partition=name,
+                node=move.target,
+                reason=move.reason,
+                timeout=timeout,
+                plan_revision=0 if self.plan is None else self.plan.revision,
+            )
             self._begin(offer, steps)
 
     def _try_again(self, name: str, now: float) -> None:
