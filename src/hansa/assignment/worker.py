@@ -28,7 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
-from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
+from hansa.assignment.handoff import Handoff, Handoffs, HandoffSave, SavedHandoff
 from hansa.assignment.partition import Partition
 from hansa.assignment.store_mode import StoreMode
 from hansa.assignment.topology import (
@@ -41,7 +41,7 @@ from hansa.assignment.topology import (
     WorkerInfo,
 )
 from hansa.assignment.work import Handler, Messages, OpenMessages, Work, WorkState
-from hansa.coordination.following import TROUBLE, Following, changes, patiently
+from hansa.coordination.following import TROUBLE, Following, changes, patient_backoff, patiently
 from hansa.coordination.members import Members
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import (
@@ -377,20 +377,28 @@ class Worker:
 
     # -- for a work
 
-    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
-        """Save how far a work is."""
-        work.saved = await self._handoffs.save(
+    def save_until_s(self) -> float:
+        """Until when a save that begins now is tried."""
+        return self.store.clock.monotonic() + self.save_timeout_s
+
+    def prepared(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> HandoffSave:
+        """A save of a work, after what was saved of it last."""
+        return self._handoffs.prepared(
             work.claim,
-            work.partition,
             handoff if handoff.resources else replace(handoff, resources=work.resources),
             before=work.saved,
             generation=work.generation,
             operations=operations,
-            timeout=self.save_timeout_s,
         )
+
+    async def carry_out(self, work: Work, save: HandoffSave, until_s: float) -> SavedHandoff:
+        """Save how far a work is."""
+        left_s = until_s - self.store.clock.monotonic()
+        saved = await self._handoffs.carry_out(work.claim, work.partition, save, timeout=left_s)
         self._stats.saved_count += 1
-        self._stats.handoff_bytes = work.saved.size
-        self._stats.handoff_bytes_max = max(self._stats.handoff_bytes_max, work.saved.size)
+        self._stats.handoff_bytes = saved.size
+        self._stats.handoff_bytes_max = max(self._stats.handoff_bytes_max, saved.size)
+        return saved
 
     def left(self, work: Work, error: BaseException | None) -> None:
         """A work's block was left."""
@@ -533,7 +541,6 @@ class Worker:
         """Save what was noted, and have somebody else own the partition."""
         claim, partition = work.claim, work.partition
         try:
-            await self.settle(work)
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
                 await self.save_last(work, farewell)
@@ -563,13 +570,6 @@ class Worker:
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
 
-    async def settle(self, work: Work) -> None:
-        """Find out what has become of a save that has no answer, and have it come to nothing from now on."""
-        if work.is_in_doubt:
-            await self._handoffs.settle(work.claim, work.partition)
-            saved, _, found = await self._take(work.claim, work.partition)
-            work.settle(saved, found)
-
     async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
@@ -580,7 +580,8 @@ class Worker:
         handoff = await self._way_out(work.claim, work.definition, work.handoff, failure, is_reading=False)
         if handoff is not None:
             with suppress(*_UNSAVED):
-                await work.save(handoff, operations=farewell)
+                # What has no answer may be done, with the farewell: no other handoff may come after that.
+                await work.save(None if work.is_in_doubt else handoff, operations=farewell)
 
     async def _give_again(self, work: Work, error: BaseException | None) -> None:
         """Give a work that ended by itself, or stays here after all, to its user again, as it was noted."""
@@ -598,7 +599,9 @@ class Worker:
         self._asked_at_s.pop(partition, None)
         try:
             work.claim.check()
-            await self.settle(work)
+            await self._settle(work)
+            if not self._waits(work):
+                return
             handoff = work.handoff if work.is_unsaved else None
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
@@ -608,6 +611,17 @@ class Worker:
         else:
             if self._waits(work):
                 self._give(again)
+
+    async def _settle(self, work: Work) -> None:
+        """Repeat what has no answer, however long the store cannot be reached. Raises the loss."""
+        backoff = patient_backoff(self.environment.chance)
+        while self._waits(work):
+            try:
+                await work.settle()
+                return
+            except _UNSAVED as error:
+                logger.warning("%s: what %r has done is not saved yet: %s", self._name, work.partition, error)
+            await asyncio.sleep(backoff.next_s())
 
     def _waits(self, work: Work) -> bool:
         """Whether a work that has ended is still to be given to its user again: nobody has asked for it."""
@@ -662,7 +676,7 @@ class Worker:
         """Save what is unsaved of those that others have not taken yet."""
         for work in due:
             is_at_work = work.state is WorkState.RUNNING and not work.is_ending
-            if is_at_work and work.is_unsaved and not work.is_in_doubt:
+            if is_at_work and work.is_unsaved:
                 # It is tried again at the next turn, and what fails at the end is told.
                 with suppress(*_UNSAVED, Fenced, NotHeld):
                     await work.save()
