@@ -42,6 +42,7 @@ from hansa.assignment.topology import (
 )
 from hansa.assignment.work import Handler, Messages, OpenMessages, Work, WorkState
 from hansa.coordination.following import TROUBLE, Following, changes, patient_backoff, patiently
+from hansa.coordination.member import NodeRecord
 from hansa.coordination.members import Members
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import (
@@ -51,6 +52,7 @@ from hansa.errors import (
     HandoverWithdrawn,
     HansaError,
     LimitExceeded,
+    MixedModes,
     NotHeld,
     StoreCorrupt,
     UsageError,
@@ -60,6 +62,7 @@ from hansa.limits import (
     EVENTS_COUNT_MAX,
     HANDOFF_SAVE_S,
     HANDOVER_S,
+    LEAVE_S_MAX,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
     WORK_AGAIN_S_MIN,
@@ -165,7 +168,8 @@ class Worker:
     is called when a handoff cannot be saved, or read.
 
     Leaving the block gives up all partitions in order, within `leave_timeout` seconds, and then ends.
-    Entering raises `UsageError` for members without a node, and as `Members.note`.
+    Entering raises `UsageError` for members without a node, `MixedModes` while the group has a worker of
+    another mode, and as `Members.note`.
     """
 
     def __init__(
@@ -189,7 +193,6 @@ class Worker:
         self.store = members.store
         self.keys = Keys(members.cluster)
         self.environment = environment if environment is not None else Environment()
-        self._info = WorkerInfo(weight=weight, resource_groups=frozenset(resource_groups))
         self._save_interval_s = save_interval
         self._leave_timeout_s = leave_timeout
         self._source = source
@@ -209,12 +212,16 @@ class Worker:
         self._changed = Waiters()
         self._feeds = EventFeeds[TopologyEvent](f"the events of {self._name}", count_max=EVENTS_COUNT_MAX)
         self._tasks = TaskScope(self._name, self._failed)
+        self._leaving = Closing()
         self._closing = Closing()
         self._home: Home | None = None
         self._failure: BaseException | None = None
         self._is_leaving = False
         self._stats = WorkerStats()
         self.mode: Mode = mode if mode is not None else StoreMode()
+        self._info = WorkerInfo(
+            weight=weight, resource_groups=frozenset(resource_groups), mode=type(self.mode).__name__
+        )
         self.mode.attach(self)
 
     def __repr__(self) -> str:
@@ -286,35 +293,69 @@ class Worker:
     async def leave(self, timeout: float | None = None) -> None:
         """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
 
-        Works that nobody else can be given in that time are saved, and given up all the same.
+        The last part of the time, half of it or what a save may take, is for what nobody else can be given:
+        that is saved, and given up all the same. Who comes second waits for the first; if the first is
+        cancelled the next one goes on.
         """
         self._check_home()
-        if self._is_leaving or self._failure is not None:
+        timeout_s = self._leave_timeout_s if timeout is None else timeout
+        await self._leaving.once(lambda: self._leave(timeout_s))
+
+    async def _leave(self, timeout_s: float) -> None:
+        if self._failure is not None:
             return
         self._is_leaving = True
-        timeout_s = self._leave_timeout_s if timeout is None else timeout
+        until_s = self.store.clock.monotonic() + timeout_s
+        farewell_s = min(LEAVE_S_MAX, timeout_s / 4)
         try:
-            # Whoever is no member now has nothing to give up.
-            with suppress(HansaError):
-                info = WorkerInfo(
-                    weight=self._info.weight, resource_groups=self._info.resource_groups, is_draining=True
-                )
-                await self.members.note(WorkerInfo.key_of(self.group), info.encode())
-            await self.mode.leave(timeout_s)
+            await self._say(replace(self._info, is_draining=True), timeout_s / 4)
+            left_s = until_s - farewell_s - self.store.clock.monotonic()
+            await self.mode.leave(max(left_s, 0.0))
         finally:
             self._ready.close()
-        with suppress(HansaError):
-            await self.members.note(WorkerInfo.key_of(self.group), None)
+        await self._say(None, max(until_s - self.store.clock.monotonic(), farewell_s))
+
+    async def _say(self, info: WorkerInfo | None, timeout_s: float) -> None:
+        """Whoever is no member now has nothing to give up."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.members.note(
+                    WorkerInfo.key_of(self.group), None if info is None else info.encode()
+                )
+        except (HansaError, TimeoutError) as error:
+            logger.info("%s: the members could not be told that it leaves: %s", self._name, error)
 
     async def __aenter__(self) -> Self:
         if self._home is not None:
             raise UsageError(f"{self._name} is entered once: make another one")
         self._home = Home(self._name, "make one here")
-        await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
+        await self._check_modes()
+        try:
+            await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
+            # Of two that come at the same time one at least hears of the other.
+            await self._check_modes()
+        except BaseException:
+            # It may be noted all the same: and what is placed here then, nobody works on.
+            await self._say(None, LEAVE_S_MAX)
+            raise
         self._tasks.spawn(self._follow_definitions(), "following definitions")
         self._tasks.spawn(self._keep_saved(), "saving")
         self._tasks.spawn(self.mode.run(), "running")
         return self
+
+    async def _check_modes(self) -> None:
+        """Two that share a group's work out would each give the same partitions away."""
+        scan = await self.store.scan(self.keys.nodes)
+        for item in scan.items:
+            with suppress(BadRecord):
+                info = NodeRecord.decode(item.value).info
+                text = info.metadata.get(WorkerInfo.key_of(self.group)) if info.status.is_here else None
+                other = "" if text is None else WorkerInfo.decode(text).mode
+                if info.id != self.node and other not in ("", self._info.mode):
+                    raise MixedModes(
+                        f"{self._name} shares its work out by {self._info.mode}, and {info.id!r} of the same"
+                        f" group by {other}: all workers of a group have one mode"
+                    )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -326,9 +367,6 @@ class Worker:
         try:
             if is_plain:
                 await self.leave()
-            else:
-                with suppress(HansaError):
-                    await self.members.note(WorkerInfo.key_of(self.group), None)
         finally:
             self._ready.close()
             await self._tasks.close()
@@ -338,6 +376,8 @@ class Worker:
             self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
+            # Also whoever failed, or is cancelled: else a leader waits for works that nobody does any more.
+            await self._say(None, LEAVE_S_MAX)
 
     # -- for the mode
 
@@ -430,6 +470,7 @@ class Worker:
             self._tell_lost(claim, partition, str(lost))
             return
         except NotHeld:
+            self._forget_asked(claim, partition)
             return
         self._tasks.spawn(self._began(claim), f"has begun {partition}")
         self._stats.assigned_count += 1
@@ -638,6 +679,11 @@ class Worker:
             self._tell_lost(work.claim, work.partition, reason)
         work.end()
 
+    def _forget_asked(self, claim: PlacedClaim, partition: str) -> None:
+        """It was asked for before its work was ready, and is not to be given up any more."""
+        if self._asked.pop(claim, None) is not None:
+            self._asked_at_s.pop(partition, None)
+
     def _forget(self, work: Work) -> bool:
         if self._works.get(work.partition) is not work:
             return False
@@ -722,7 +768,7 @@ class Worker:
         self._feeds.put(event)
 
     def _tell_lost(self, claim: PlacedClaim, partition: str, reason: str) -> None:
-        self._asked.pop(claim, None)
+        self._forget_asked(claim, partition)
         self._stats.lost_count += 1
         logger.info("%s: %s", self._name, reason)
         self._tell(PartitionLost, claim, Partition(name=partition), None, reason)
