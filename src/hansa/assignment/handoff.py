@@ -464,13 +464,15 @@ class Handoffs:
         claim.check()
         who = "nobody"
         if item is not None:
-            placement = Placement.decode(item.value)
-            mine = (claim.placement.node, claim.placement.lease, claim.epoch)
-            if (placement.node, placement.lease, placement.epoch) == mine:
-                # The watch is about to tell; the node's own record may be on its way, too.
-                await asyncio.sleep(0.02)
-                return
-            who = f"{placement.node!r} in epoch {placement.epoch}"
+            who = "what nobody can read"
+            with suppress(BadRecord):
+                placement = Placement.decode(item.value)
+                mine = (claim.placement.node, claim.placement.lease, claim.epoch)
+                if (placement.node, placement.lease, placement.epoch) == mine:
+                    # The watch is about to tell; the node's own record may be on its way, too.
+                    await asyncio.sleep(0.02)
+                    return
+                who = f"{placement.node!r} in epoch {placement.epoch}"
         raise Fenced(f"{self._what(partition)} belongs to {who} now; epoch {claim.epoch} is over")
 
     async def sweep(self, *, lifetime: float, kept: Collection[str] = ()) -> int:

@@ -105,6 +105,8 @@ class Work:
         """The last handoff that was saved, None if there is none."""
         self.generation = generation
         self.open_messages = open_messages
+        self.given_s = 0.0
+        """For the worker: when it was given to its user, by the store's clock."""
         self.state = WorkState.READY
         self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
         self._notes_count = 0 if handoff is None else 1

@@ -566,6 +566,7 @@ class Worker:
     def _give(self, work: Work) -> None:
         """Give a work to its user, or let it go at once if it was asked for meanwhile."""
         self._works[work.partition] = work
+        work.given_s = self.store.clock.monotonic()
         work.claim.loss.call_back(partial(self._heard_loss, work))
         reason = self._asked.pop(work.claim, "")
         if reason or self._is_leaving:
@@ -631,8 +632,7 @@ class Worker:
             logger.warning("%s: the work on %r failed", self._name, partition, exc_info=error)
         if not work.is_ending:
             self._stats.again_count += 1
-            backoff = self._backoffs.setdefault(partition, self._new_backoff())
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(self._backoff_of(work).next_s())
         # A save that was under way when the work ended counts.
         await work.saved_all()
         if not self._waits(work):
@@ -739,6 +739,12 @@ class Worker:
             self.left(work, UsageError(f"the handler of {work.partition!r} did not enter its block"))
 
     # -- small things
+
+    def _backoff_of(self, work: Work) -> Backoff:
+        """The pauses before a partition is given again: they begin anew when it was worked on for long."""
+        if self.store.clock.monotonic() - work.given_s > WORK_AGAIN_S_MAX:
+            self._backoffs.pop(work.partition, None)
+        return self._backoffs.setdefault(work.partition, self._new_backoff())
 
     def _new_backoff(self) -> Backoff:
         return Backoff(

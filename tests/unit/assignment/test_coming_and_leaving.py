@@ -1,6 +1,7 @@
 """How a worker begins and ends: one mode a group, and an end in time, whatever happens meanwhile."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hansa.coordination.member import NodeInfo, NodeRecord
 from hansa.coordination.members import Members
 from hansa.errors import MixedModes, TimedOut
 from hansa.keys import Keys
-from hansa.limits import HANDOFF_SAVE_S
+from hansa.limits import HANDOFF_SAVE_S, WORK_AGAIN_S_MAX, WORK_AGAIN_S_MIN
 from hansa.store.memory import MemoryStore
 from tests.support.worker_stage import GROUP, WorkerStage, stay
 
@@ -227,6 +228,28 @@ def test_what_was_asked_for_and_lost_before_it_was_given_is_forgotten() -> None:
         gate.set()
         await a.works_on("p")
         assert (a.worker._asked, a.worker._asked_at_s) == ({}, {})
+        await stage.leaves(a)
+
+    WorkerStage.play(scene)
+
+
+def test_the_pauses_of_a_work_that_fails_begin_anew_when_it_went_well_for_long() -> None:
+    async def scene(stage: WorkerStage) -> None:
+        given_s: list[float] = []
+
+        async def fails(work: Work) -> None:
+            async with work:
+                given_s.append(stage.loop.time())
+                # It fails at once, again and again; then once after a good while, and again at once.
+                await asyncio.sleep(0.0 if len(given_s) != 10 else 5 * WORK_AGAIN_S_MAX)
+                raise ValueError("of the user's own")
+
+        await stage.define("p")
+        a = await stage.work("a", fails)
+        await a.works_on("p", count=12)
+        pauses_s = [after - before for before, after in pairwise(given_s)]
+        assert max(pauses_s[:9]) > 5 * WORK_AGAIN_S_MIN
+        assert pauses_s[9] - 5 * WORK_AGAIN_S_MAX <= 2 * WORK_AGAIN_S_MIN
         await stage.leaves(a)
 
     WorkerStage.play(scene)

@@ -125,6 +125,19 @@ async def test_a_zombie_is_refused_also_where_only_the_handoff_tells(store: Trou
             await owners.handoffs.save(old, "p", Handoff(last_offset=9), before=saved)
 
 
+@pytest.mark.spec("ASG-05")
+@virtual
+async def test_an_entry_that_nobody_can_read_is_somebody_else_s(store: TroubledStore) -> None:
+    owners = Owners(store)
+    async with owners.session("a") as a:
+        claim = await owners.place(a, Blind)
+        await store.put(KEYS.assignment(GROUP, "p"), b"nonsense")
+        with pytest.raises(Fenced, match="belongs to what nobody can read"):
+            await owners.handoffs.save(claim, "p", Handoff(last_offset=1), before=None)
+        with pytest.raises(Fenced):
+            await owners.handoffs.take(claim, "p")
+
+
 async def _entry(store: TroubledStore) -> KeyValue:
     item = await store.get(KEYS.assignment(GROUP, "p"))
     assert item is not None
