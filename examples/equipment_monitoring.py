@@ -1,19 +1,20 @@
 """A plant's machines, watched by workers that come, leave and are killed: every reading counts once.
 
 The machines are spread over partitions. A partition's readings are a file that grows, or with --kafka a
-partition of a Kafka topic. Whoever has a partition runs a small workflow for each of its machines: *collect*
-five readings, *check* their mean, raise an *alarm* if it is too high and the next reading is, too. How far
-each machine is, with its sum and its alarms, is the state of the partition's handoff, and the offset of the
-last reading in it stands in the same record.
+partition of a Kafka topic. The worker that has a partition runs a small workflow for each of its machines:
+*collect* five readings, *check* their mean, raise an *alarm* if it is too high and the next reading is, too.
+The step that each machine is in, its sum and its alarms are the state of the partition's handoff. The offset
+of the last reading that the state includes is in the same record.
 
-So when a worker leaves, the next one goes on behind that reading. When a worker is killed, the next one
-begins with what was saved last and reads some readings again; they count once, since the state that counted
+So when a worker leaves, the next one goes on after that reading. When a worker is killed, the next one begins
+with what was saved last and reads some readings again; they count once, because the state that had counted
 them is gone. An alarm is written in one transaction with the state. At the end the main program compares all
 sums and alarms with what the readings say.
 
 Run it:  python examples/equipment_monitoring.py [--workers 3] [--kafka 127.0.0.1:9092]
 
-`hansa dev kafka` runs a broker. There a killed worker is missed after the broker's session timeout, 45 s.
+`hansa dev kafka` runs a broker. In a Kafka group a killed worker is missed only after the broker's session
+timeout, 45 s.
 """
 
 import argparse
@@ -43,7 +44,7 @@ from hansa.assignment import (
 
 GROUP, TOPIC = "plant", "readings"
 MACHINES = [[f"press-{4 * number + each:02}" for each in range(4)] for number in range(6)]
-# Partition 3 is called so, of a Kafka topic and in a group on a store.
+# The names that hansa gives the partitions of a Kafka topic; the group on a store uses the same.
 PARTITIONS = [f"{TOPIC}-{number}" for number in range(len(MACHINES))]
 READINGS, READING_S = 400, 0.02
 WINDOW, LIMIT = 5, 60
@@ -55,7 +56,7 @@ NAMES = ("anna", "bert", "carl", "dora", "emil", "fred")
 
 @dataclass
 class Machine:
-    """How far the workflow of one machine is."""
+    """The workflow of one machine, and how far it is."""
 
     step: str = "collect"
     window: list[int] = field(default_factory=list)
@@ -64,7 +65,7 @@ class Machine:
     alarms: int = 0
 
     def take(self, value: int) -> bool:
-        """One reading further; whether it raises an alarm. What comes of them depends on their order."""
+        """Take one more reading; True if it raises an alarm. The order of the readings matters."""
         self.count += 1
         self.sum += value
         if self.step == "collect":
@@ -82,7 +83,7 @@ class Machine:
 
 
 def reading(partition: int, number: int) -> tuple[str, int]:
-    """What is measured, and at which machine: made up, and always the same."""
+    """The machine and the value of a reading: invented, and the same in every run."""
     return MACHINES[partition][number % 4], zlib.crc32(f"{partition} {number // 16}".encode()) % 101
 
 
@@ -90,7 +91,7 @@ def reading(partition: int, number: int) -> tuple[str, int]:
 
 
 async def monitor(work: hansa.Work, store: hansa.Store, worker: str) -> None:
-    """Whoever has the partition does this: from where the one before stopped, until another one goes on."""
+    """A worker's program for one partition, from where the last owner stopped until the next takes over."""
     async with work:
         machines = {name: Machine(**each) for name, each in json.loads(work.handoff.state or b"{}").items()}
         print(f"{worker} has {span(work.resources)}, from reading {work.handoff.next_offset} on", flush=True)
@@ -117,7 +118,7 @@ async def take_part(name: str, address: str, folder: str, kafka: str) -> None:
             GROUP,
             mode=mode,
             save_interval=0.5,
-            # In a Kafka group the messages are those of the topic.
+            # Only used on a store: in a Kafka group the messages come from the topic.
             source=lambda work: lines_of(Path(folder) / work.partition, work.handoff.next_offset),
         ) as worker,
         asyncio.TaskGroup() as tasks,
@@ -130,14 +131,14 @@ async def take_part(name: str, address: str, folder: str, kafka: str) -> None:
 
 
 async def leave(worker: hansa.Worker, asked: asyncio.Event) -> None:
-    """At SIGTERM: hand everything over. Then `run` ends, and the process with it."""
+    """At SIGTERM hand everything over; then `run` ends, and the process with it."""
     await asked.wait()
     await worker.leave()
 
 
 @dataclass
 class Line:
-    """A reading in a file, in the form in which Kafka gives its messages."""
+    """A reading in a file, with the methods of a Kafka message."""
 
     number: int
     text: str
@@ -150,7 +151,7 @@ class Line:
 
 
 async def lines_of(file: Path, offset: int) -> AsyncIterator[Line]:
-    """The lines of a file from a number on, and those that are still to be written."""
+    """The lines of a file from number `offset` on, also those that are written later."""
     with file.open() as lines:
         text, number = "", 0
         while True:
@@ -210,7 +211,7 @@ async def play(workers: int, kafka: str) -> None:
 
 
 async def started(stack: AsyncExitStack, *command: str, stdout: int | None = None) -> Process:
-    """A Python process; it is killed at the end if it still runs."""
+    """Start a Python process; it is killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=stdout)
 
     async def end() -> None:
@@ -223,7 +224,7 @@ async def started(stack: AsyncExitStack, *command: str, stdout: int | None = Non
 
 
 async def measure(readings: "Files | Topic") -> None:
-    """The plant: a reading of each partition at a time."""
+    """The plant: write one reading for each partition, again and again."""
     for number in range(READINGS):
         for partition in range(len(PARTITIONS)):
             readings.write(partition, json.dumps(reading(partition, number)))
@@ -231,7 +232,7 @@ async def measure(readings: "Files | Topic") -> None:
 
 
 class Files:
-    """The readings of each partition as a file."""
+    """The readings, one file for each partition."""
 
     def __init__(self, folder: Path) -> None:
         self._files = [(folder / partition).open("a") for partition in PARTITIONS]
@@ -249,7 +250,7 @@ class Files:
 
 
 class Topic:
-    """The readings of each partition in that of a Kafka topic, which is made anew."""
+    """The readings in a new Kafka topic, each in the partition of the same number."""
 
     def __init__(self, servers: str) -> None:
         from confluent_kafka import Producer
@@ -275,7 +276,7 @@ class Topic:
 
 
 def saved(view: AssignmentView) -> float:
-    """Which share of all readings the saved handoffs have in them."""
+    """The share of all readings that the saved handoffs include."""
     found = [view.assignments[partition].last_offset + 1 for partition in PARTITIONS]
     return sum(found) / (len(PARTITIONS) * READINGS)
 
@@ -298,7 +299,7 @@ def span(machines: tuple[str, ...]) -> str:
 
 
 async def compare(plant: hansa.Assignments, store: hansa.Store) -> None:
-    """What the workers have counted, and what there was to count."""
+    """Compare what the workers have counted with what there was to count."""
     counted = wanted = 0
     alarms = {item.key.decode() for item in (await store.scan("alarms/")).items}
     expected_alarms = set()

@@ -1,10 +1,11 @@
 """A hundred jobs, shared out by a leader among four workers; the leader is killed, and nothing is lost.
 
 Every process is a worker and a candidate for the leadership. A job is one key of the store, in one place at a
-time: waiting, in the hands of a worker, or done. The leader moves jobs from waiting, and from the hands of
-those who are not up, into the hands of members that are, each in a transaction that is carried out only while
-it leads (`leadership.guard`). A worker that has done a job moves it to done in the same way: if the job was
-taken from it meanwhile, because it stood still, its work counts for nothing. So every job counts once.
+time: waiting, in the hands of a worker, or done. The leader gives waiting jobs, and the jobs of workers that
+are not up, to workers that are up, each job in a transaction that is carried out only while the leader leads
+(`leadership.guard`). A worker that has done a job moves it to done in a transaction, too, which compares that
+the job is still its own. If the leader took the job away meanwhile, because the worker stood still, the work
+counts for nothing. So every job counts once.
 
 Run it:  python examples/job_scheduler.py
 """
@@ -23,11 +24,11 @@ JOBS = [f"{number:03}" for number in range(100)]
 IN_HANDS_MAX, JOB_S, LOOK_S = 4, 0.04, 0.05
 
 
-# ---- one process: a worker, and when it is elected also the leader -------------------------------------
+# ---- one process: a worker, and if it is elected also the leader --------------------------------------
 
 
 async def take_part(name: str, address: str) -> None:
-    """Ends with an error when the store is away for too long; then others get what was in its hands."""
+    """Ends with an error if the store is away for too long; others then get this worker's jobs."""
     async with (
         hansa.open_store(address) as store,
         hansa.Members(store, hansa.NodeInfo(id=name), heartbeat_interval=0.5, heartbeat_timeout=1) as members,
@@ -35,7 +36,7 @@ async def take_part(name: str, address: str) -> None:
     ):
         tasks.create_task(work(name, store))
         while True:
-            with suppress(hansa.Fenced):  # It was lost: campaign again, with another session.
+            with suppress(hansa.Fenced):  # The leadership was lost: campaign again, with another session.
                 async with (
                     hansa.Session(store, ttl=2) as session,
                     hansa.Election(session, "scheduler", value=name.encode()).campaign() as leadership,

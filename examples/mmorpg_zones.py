@@ -2,10 +2,10 @@
 
 Every zone has two topics, `zone:7:state` and `zone:7:events`, owned by the server that runs the zone. A
 server publishes the state of its zones ten times a second and subscribes to the zones beside them, with
-`zone:8:*`, so that players see over the border. A player who crosses it is handed over with an event, which
-is published to a topic that another server owns; which one, nobody needs to know. When a server is killed
-its zones are dark and its neighbours wait; when it is back it creates its topics again, and everything goes
-on by itself.
+`zone:8:*`, so that players see over the border. A player who crosses the border is handed over with an event.
+The event is published to a topic of the other zone, and the publisher need not know which server owns it.
+When a server is killed, its zones are dark and its neighbours wait. When it is back, it creates its topics
+again, and everything goes on by itself.
 
 Run it:  python examples/mmorpg_zones.py [--seconds 8]
 """
@@ -50,28 +50,28 @@ class Player:
 
 @dataclass
 class Books:
-    """What a server has seen, counted by itself; the library's own counts are compared with it."""
+    """What a server has seen, by its own count; the library's counts are compared with it."""
 
     published: int = 0
     received: int = 0
     expected: int = 0
-    """Messages that the numbers of the owners say there were, between the first and the last one received."""
+    """How many messages there were from the first to the last received, by the owners' numbers."""
     crossings: int = 0
     arrivals: int = 0
     waiting: int = 0
-    """Times that a player stood before a dark zone."""
+    """How often a player had to wait at the border of a dark zone."""
     last: dict[str, int] = field(default_factory=dict)
 
     def count(self, message: hansa.TopicMessage) -> None:
         self.received += 1
         before = self.last.get(message.topic, 0)
-        # A lower number than the last one: the zone has another owner, who counts from the beginning.
+        # A lower number than the last one: the zone has a new owner, which counts from the beginning.
         self.expected += message.sequence - before if 0 < before < message.sequence else 1
         self.last[message.topic] = message.sequence
 
 
 class Server:
-    """Runs its zones: moves the players, tells their states, and listens over the borders."""
+    """Runs its zones: moves the players, publishes their states, and listens to the zones over the border."""
 
     def __init__(self, number: int, node: hansa.SpotNode) -> None:
         self.books = Books()
@@ -87,7 +87,7 @@ class Server:
         }
         self._dark_since: dict[str, float] = {}
         self.dark_s: dict[str, float] = {}
-        """How long each topic over the border was without an owner."""
+        """For how long each topic over the border had no owner."""
 
     async def run(self, ends: asyncio.Event) -> None:
         for zone in self._zones:
@@ -177,7 +177,7 @@ class Server:
 
 
 async def serve(number: int, pub: str, router: str) -> None:
-    """Until standard input ends; then the report goes to standard output."""
+    """Runs the server until standard input ends, then writes its report to standard output."""
     ends = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, lambda: ends.set() if not sys.stdin.read(1) else None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ REPORT = Path("build", "spec.json")
 PLAIN_WIDTH = 160
 
 _LINE = re.compile(r"^- (?P<id>[A-Z]{3}-\d{2,}) (?P<text>.+)$")
+_PARAMETERS = re.compile(r"\[.*\]")
 _STYLES = {"passed": "green", "failed": "red", "error": "red", "skipped": "yellow"}
 # A test has up to three phases; the worst of them is its outcome.
 _BADNESS = ("passed", "skipped", "failed", "error")
@@ -156,9 +158,19 @@ def as_table(requirements: dict[str, Requirement]) -> Table:
     for id, requirement in requirements.items():
         style = "bold" if requirement.tests else "dim"
         table.add_row(id, requirement.text, "" if requirement.tests else "no test", style=style)
-        for name, outcome in requirement.tests.items():
-            table.add_row("", f"  {name}", outcome, style=_STYLES.get(outcome, ""))
+        for name, outcomes in by_function(requirement.tests).items():
+            worst = max(outcomes, key=_BADNESS.index)
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+            table.add_row("", f"  {name}", counts, style=_STYLES.get(worst, ""))
     return table
+
+
+def by_function(tests: dict[str, str]) -> dict[str, Counter[str]]:
+    """The outcomes of each test function: a row for every set of its parameters would bury the others."""
+    found: dict[str, Counter[str]] = {}
+    for name, outcome in tests.items():
+        found.setdefault(_PARAMETERS.sub("", name), Counter())[outcome] += 1
+    return found
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -413,6 +413,8 @@ SESSION_MARGIN_SHARE: Final = 0.1
 SESSION_MARGIN_S_MIN: Final = 0.2
 # Of short leases the margin leaves this much at least to live in.
 SESSION_MARGIN_SHARE_MAX: Final = 1 / 3
+# A session remembers which key names are free in so many lines: about 100 bytes each.
+SESSION_FREE_LINES_COUNT_MAX: Final = 1_000
 # A lease is renewed so many times in its own time: two answers may be lost.
 SESSION_RENEWALS_COUNT: Final = 3
 # Holders of one semaphore: whoever is next watches them all.

@@ -98,6 +98,10 @@ def test_each_requirement_gets_its_tests_and_their_outcome(project: Path) -> Non
         "ABC-03": {"text": "It divides.", "tests": {}},
     }
     assert "no test" in shown.stdout
+    # One row for a function, however many sets of parameters it has.
+    assert [line.split() for line in shown.stdout.splitlines() if "test_it_adds" in line] == [
+        ["│", "│", "test_sample.py::test_it_adds", "│", "2", "passed", "│"]
+    ]
     assert "0 of 3 requirements are proved" in shown.stdout
 
 

@@ -233,6 +233,8 @@ class TakenClaim(Claim[E]):
     _state_loss: StoreCorrupt | None = None
     giving: Giving | None = None
     record: ClaimRecord | None = None
+    is_named = False
+    """Whether a hand-over may name the key, now or later: then no other claim gets a key of this name."""
 
     def __init__(
         self,
@@ -249,9 +251,9 @@ class TakenClaim(Claim[E]):
         movable: Movable | None = None,
     ) -> None:
         super().__init__(session, what=what, error=error)
-        number = next(session.numbers)
-        self.key = prefix + b"%016x-%d" % (session.lease, number)
-        self._left_key = session.keys.left(session.lease, number)
+        self._number = session.numbers.take(prefix)
+        self.key = prefix + b"%016x-%d" % (session.lease, self._number)
+        self._left_key = session.keys.left(session.lease, self._number)
         # Whether a request for the key may still be under way, to be carried out who knows when.
         self._is_in_doubt = False
         # The revisions of the key's creation and of its last put, as far as the store has told.
@@ -463,6 +465,8 @@ class TakenClaim(Claim[E]):
         await self.session.store.commit(
             compares, then=[Delete(self.key), *over], otherwise=over, timeout=timeout
         )
+        if compares and not self._is_in_doubt and not self.is_named:
+            self.session.numbers.give_back(self.prefix, self._number)
 
     async def _delete_patiently(self) -> None:
         backoff = patient_backoff(self.session.environment.chance)

@@ -69,6 +69,7 @@ class Giving:
         self.to = to.target if isinstance(to, Handover) else to
         checked_offer(self.to, timeout, reason)
         self._claim = claim
+        claim.is_named = True
         self._session: Session = claim.session
         self._state = state if callable(state) else as_state(state)
         self._timeout_s = timeout
@@ -124,7 +125,7 @@ class Giving:
                 self._number = self._as_asked(now, self._asked).number
                 return
             # What this owner itself has offered before is replaced.
-            is_mine = now is not None and now.is_open and now.is_of(claim.key.decode())
+            is_mine = now is not None and now.is_open and now.is_of(claim.key, claim.epoch)
             if now is not None and is_mine and (now.asked_by or not now.step.is_early):
                 if now.target == self.to and now.step.is_early:
                     self._number = now.number

@@ -140,10 +140,14 @@ class Handover:
         before = [step for step in self.times if step is not HandoverStep.WITHDRAWN]
         return max(before, key=list(HandoverStep).index) if before else self.step
 
-    def is_of(self, key: str) -> bool:
-        """Whether who has this key owns it, as far as this record goes."""
-        owns = self.target_key if self.step in (HandoverStep.TAKEN, HandoverStep.DONE) else self.owner_key
-        return owns == key
+    def is_of(self, key: bytes, epoch: int) -> bool:
+        """Whether the claim with this key and epoch is the owner, as far as this record goes.
+
+        Both count: a key's name may come again when the claim before was given back.
+        """
+        if self.step in (HandoverStep.TAKEN, HandoverStep.DONE):
+            return (self.target_key.encode(), self.next_epoch) == (key, epoch)
+        return (self.owner_key.encode(), self.epoch) == (key, epoch)
 
     def to_object(self) -> dict[str, Any]:
         """As JSON is made of it, for people and for programs."""

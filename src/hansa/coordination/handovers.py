@@ -199,7 +199,7 @@ class Handovers:
             epoch = 0 if owner is None else epoch_of(owner, head)
             if owner is None or not epoch:
                 raise NoOwner(f"nobody has {kind} {name!r} now")
-            if before is not None and before.is_open and before.is_of(owner.key.decode()):
+            if before is not None and before.is_open and before.is_of(owner.key, epoch):
                 raise Conflict(
                     f"{kind} {name!r}: its hand-over to {before.target!r} is open ({before.step.value})"
                 )

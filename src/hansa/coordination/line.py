@@ -21,9 +21,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import heappop, heappush
 from typing import Final
 
 from hansa.errors import BadRecord
+from hansa.limits import SESSION_FREE_LINES_COUNT_MAX
 from hansa.store.values import KeyValue
 
 # The last part of a head's key. Those of claims begin with the digits of a lease.
@@ -176,6 +178,36 @@ class LineStats:
     lost_count: int = 0
     waited_s: float = 0.0
     waited_s_max: float = 0.0
+
+
+class KeyNumbers:
+    """The numbers in the names of one session's keys. A number that was given back is used again first.
+
+    Until it is compacted etcd walks all the deleted keys of a line whenever the line is read. With a new name
+    each time a lock grew slower by 18 us with every thousand times that it was taken (`make bench`, lock).
+    """
+
+    def __init__(self) -> None:
+        self._latest = 0
+        # By line; the line that was left last comes last.
+        self._free: dict[bytes, list[int]] = {}
+
+    def take(self, prefix: bytes) -> int:
+        """A number for a new key in this line."""
+        free = self._free.get(prefix)
+        if free:
+            return heappop(free)
+        self._latest += 1
+        return self._latest
+
+    def give_back(self, prefix: bytes, number: int) -> None:
+        """The key is gone, no request for it is under way, and no hand-over has named it."""
+        free = self._free.pop(prefix, [])
+        heappush(free, number)
+        self._free[prefix] = free
+        if len(self._free) > SESSION_FREE_LINES_COUNT_MAX:
+            # Forgotten for good: whoever comes into that line again gets new numbers.
+            del self._free[next(iter(self._free))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

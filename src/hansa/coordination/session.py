@@ -21,12 +21,12 @@ from collections import Counter
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from math import isfinite
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from hansa.coordination.following import TROUBLE, Guard, patient_backoff
+from hansa.coordination.line import KeyNumbers
 from hansa.errors import (
     AlreadyClosed,
     BadArgument,
@@ -184,8 +184,7 @@ class Session:
         self._keeping: Keeping | None = None
         self._renewed_until_s = 0.0
         self._heard_s = 0.0
-        self.numbers = count(1)
-        """Each is given out once, for the keys on the lease."""
+        self.numbers = KeyNumbers()
         self._has_lease_ended = False
         # Set from any thread, and final. `loss` follows it, on the loop.
         self._verdict: SessionLost | None = None

@@ -369,7 +369,12 @@ class _Heeding:
             return
         record.let_go()
         now = record.latest
-        if owns and now is not None and now.step.is_early and not now.is_of(self._key):
+        if (
+            owns
+            and now is not None
+            and now.step.is_early
+            and not now.is_of(self._claim.key, self._claim.epoch)
+        ):
             session.spawn(call_off(record, now.number, Actor.HEIR, Facts()), "withdraws")
 
     def _is_sealed_for_me(self, now: Handover) -> bool:
@@ -383,6 +388,7 @@ class _Heeding:
 
     async def _write(self, now: Handover, decision: Decision) -> None:
         if decision.step is HandoverStep.PREPARED:
+            self._claim.is_named = True
             at = self._session.store.clock.wall()
             record = advanced(now, HandoverStep.PREPARED, at=at, target_key=self._key)
         else:
@@ -424,6 +430,7 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
     if head is None:
         return place, None
     record = record_of(claim)
+    claim.is_named = True
     if head.is_open:
         await record.read()
     now = record.latest if head.is_open else None
@@ -491,13 +498,18 @@ async def finish(claim: TakenClaim[Any], trouble: str) -> None:
 
 async def asked_for(claim: TakenClaim[Any]) -> Handover:
     """Wait until somebody asks from outside to have it elsewhere. Raises the loss, `UsageError`."""
-    record, key = record_of(claim), claim.key.decode()
+    record = record_of(claim)
     async with GuardedBlock(claim.loss):
         await record.follow()
         try:
             while True:
                 since, now = record.changes_count, record.latest
-                if now is not None and now.asked_by and now.step.is_early and now.is_of(key):
+                if (
+                    now is not None
+                    and now.asked_by
+                    and now.step.is_early
+                    and now.is_of(claim.key, claim.epoch)
+                ):
                     return now
                 await record.wait(since)
         finally:

@@ -162,7 +162,12 @@ class Refusal(_Timed):
 
 
 def draw_plan(
-    chance: Chance, hosts: Sequence[str], *, chaos_s: float, pairs: Sequence[tuple[str, str]] | None = None
+    chance: Chance,
+    hosts: Sequence[str],
+    *,
+    chaos_s: float,
+    begins_s: float = 0.0,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> FaultPlan:
     """A plan for these hosts. Each seed uses some kinds only: some trouble needs the absence of other.
 
@@ -174,7 +179,7 @@ def draw_plan(
         return ()
     faults = []
     for _ in range(chance.below(FAULTS_MAX + 1)):
-        at_s = chance.uniform(0.0, chaos_s)
+        at_s = chance.uniform(begins_s, chaos_s)
         # Short faults heal before anybody notices, long ones outlast every timeout.
         lasting_s = chance.uniform(0.0, chance.choose((0.2, 2.0, LASTING_S_MAX)))
         kind, pair = chance.choose(kinds), chance.choose(pairs)

@@ -16,7 +16,13 @@ STORE_PROBABILITY = 0.2
 
 
 def draw_store_plan(
-    chance: Chance, clients: Sequence[str], store: str, *, chaos_s: float, ttl_s: float
+    chance: Chance,
+    clients: Sequence[str],
+    store: str,
+    *,
+    chaos_s: float,
+    ttl_s: float,
+    begins_s: float = 0.0,
 ) -> FaultPlan:
     """A plan for a store whose clients have leases of so long. Each seed uses some kinds of faults only."""
     kinds = [kind for kind in _KINDS if chance.flip(0.6)]
@@ -24,7 +30,7 @@ def draw_store_plan(
         return ()
     faults = []
     for _ in range(chance.below(FAULTS_MAX + 1)):
-        at_s = chance.uniform(0.0, chaos_s)
+        at_s = chance.uniform(begins_s, chaos_s)
         # Within what a lease forgives, about as long as it lasts, and longer than everything.
         lasting_s = chance.uniform(0.0, chance.choose((0.6, 1.5, 4.0)) * ttl_s)
         is_of_store = chance.flip(STORE_PROBABILITY)

@@ -281,7 +281,7 @@ class TopicMover:
             self._stop_taking(topic, record.number + 1)
         claim = self._claims.of(topic)
         is_asked = bool(record.asked_by) and record.step.is_early and topic not in self._giving
-        if is_asked and claim is not None and record.is_of(claim.key.decode()):
+        if is_asked and claim is not None and record.is_of(claim.key, claim.epoch):
             self._tasks.spawn(self._give_as_asked(topic, record), f"hands over {topic}")
 
     async def _give_as_asked(self, topic: str, record: Handover) -> None:

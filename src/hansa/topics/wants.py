@@ -437,6 +437,9 @@ class Wants:
         if (feed.founder, feed.epoch) != (founder, epoch):
             self._put_by(want)
             feed.kept = None
+        elif last > feed.last:
+            # It is the latest no more; of a retained topic that one follows.
+            feed.kept = None
         feed.owner, feed.founder, feed.epoch, feed.last, feed.retain = owner, founder, epoch, last, retain
         want.state = WantState.ACTIVE
         for one in self.interests.matching(want.topic):

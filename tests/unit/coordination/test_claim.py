@@ -8,14 +8,15 @@ import pytest
 
 from hansa.coordination.barrier import Barrier
 from hansa.coordination.election import Election
-from hansa.coordination.line import Signed, decode_signed
+from hansa.coordination.handovers import Handovers
+from hansa.coordination.line import KeyNumbers, Signed, decode_signed
 from hansa.coordination.lock import Lock, Semaphore
 from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import BadRecord, Fenced, NotHeld, TimedOut, UsageError
 from hansa.keys import Keys
-from hansa.limits import GUARD_DELAY_S
-from hansa.store.values import Put
+from hansa.limits import GUARD_DELAY_S, SESSION_FREE_LINES_COUNT_MAX
+from hansa.store.values import Delete, Put
 from tests.support.virtual_store import TroubledStore, virtual
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "hansa"
@@ -61,6 +62,106 @@ async def test_a_key_that_is_held_for_longer_is_watched_from_its_own_revision_on
         await hold.lost()
         assert store.now - began_s == pytest.approx(GUARD_DELAY_S, abs=0.01)
         assert store.counts["watch exact"] == 1
+
+
+# ---- when the name of a key comes again
+
+
+@virtual
+async def test_names_of_keys_come_again_so_that_a_store_has_few_deleted_ones_to_walk(
+    store: TroubledStore,
+) -> None:
+    async with Session(store) as session:
+        lock = Lock(session, "dock")
+        berth, other_berth = (Semaphore(session, "berths", 2) for _ in range(2))
+        names, fences = set(), []
+        for _ in range(10):
+            async with lock as hold, berth as first, other_berth as second:
+                names |= {hold.guard.key, first.guard.key, second.guard.key}
+                fences.append(hold.fence)
+        assert len(names) == 3
+        assert fences == sorted(set(fences))
+
+
+@virtual
+async def test_a_name_of_which_a_request_may_be_under_way_does_not_come_again(store: TroubledStore) -> None:
+    async with Session(store) as session:
+        lock = Lock(session, "dock")
+        hold = await lock.acquire()
+        doubtful = hold.guard.key
+        await hold.release()
+        # The same name, and the put has no answer: it may be carried out much later.
+        store.lost_answers_count = 1
+        hold = await lock.acquire()
+        assert hold.guard.key == doubtful
+        await hold.release()
+        for _ in range(3):
+            async with lock as hold:
+                assert hold.guard.key != doubtful
+
+
+@virtual
+async def test_a_late_deletion_does_not_take_the_next_key_of_that_name(store: TroubledStore) -> None:
+    async with Session(store) as session:
+        lock = Lock(session, "dock")
+        hold = await lock.acquire()
+        old = hold.guard
+        await hold.release()
+        async with lock as hold:
+            assert hold.guard.key == old.key
+            # A first try to give it back, of which nothing was heard, comes only now.
+            assert not (await store.commit([old], then=[Delete(old.key)])).is_success
+            assert await store.keys() == [old.key]
+
+
+@virtual
+async def test_a_name_that_a_hand_over_has_named_does_not_come_again(store: TroubledStore) -> None:
+    async with Session(store, node="cog") as first, Session(store, node="hulk") as second:
+        given = await Lock(first, "dock").acquire()
+        waiting = asyncio.ensure_future(Lock(second, "dock").acquire())
+        await asyncio.sleep(0.5)
+        await given.hand_over("hulk")
+        taken = await waiting
+        await taken.release()
+        named = {given.guard.key, taken.guard.key}
+        for session in (first, second):
+            async with Lock(session, "dock") as hold:
+                assert hold.guard.key not in named
+
+
+@virtual
+async def test_what_was_asked_of_an_owner_is_not_asked_of_the_next_one_with_that_name(
+    store: TroubledStore,
+) -> None:
+    async with Session(store, node="cog") as first, Session(store, node="hulk") as second:
+        lock, other = Lock(first, "dock"), Lock(second, "dock")
+        hold = await lock.acquire()
+        key = hold.guard.key
+        waiting = asyncio.ensure_future(other.acquire())
+        await asyncio.sleep(0.5)
+        await Handovers(store).offer("lock", "dock", "hulk", timeout=60.0)
+        waiting.cancel()
+        await hold.release()
+        hold = await lock.acquire()
+        assert hold.guard.key == key
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await hold.wanted()
+        # It is open still, and says nothing of this owner: another one takes its place.
+        waiting = asyncio.ensure_future(other.acquire())
+        await asyncio.sleep(0.5)
+        assert (await Handovers(store).offer("lock", "dock", "hulk")).number == 2
+        assert (await hold.wanted()).number == 2
+        waiting.cancel()
+
+
+def test_a_session_remembers_the_free_names_of_so_many_lines() -> None:
+    numbers = KeyNumbers()
+    for line in range(SESSION_FREE_LINES_COUNT_MAX + 1):
+        numbers.give_back(b"%d/" % line, numbers.take(b"%d/" % line))
+    assert numbers.take(b"0/") == SESSION_FREE_LINES_COUNT_MAX + 2
+    assert numbers.take(b"1/") == 2
+    assert numbers.take(b"1/") == SESSION_FREE_LINES_COUNT_MAX + 3
 
 
 # ---- what a record says

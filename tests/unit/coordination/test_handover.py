@@ -201,9 +201,14 @@ def test_one_that_is_open_is_given_up_for_the_next() -> None:
 
 def test_whose_it_is_changes_when_it_is_taken() -> None:
     for step in HandoverStep:
-        record = offer(step=step, target_key="k/2")
-        assert record.is_of("k/2") is (step in (TAKEN, DONE))
-        assert record.is_of("k/1") is (step not in (TAKEN, DONE))
+        record = offer(step=step, target_key="k/2", next_epoch=20)
+        assert record.is_of(b"k/2", 20) is (step in (TAKEN, DONE))
+        assert record.is_of(b"k/1", record.epoch) is (step not in (TAKEN, DONE))
+
+
+def test_a_later_claim_under_a_key_of_the_same_name_is_not_the_owner() -> None:
+    assert not offer().is_of(b"k/1", offer().epoch + 1)
+    assert not offer(step=TAKEN, target_key="k/2", next_epoch=20).is_of(b"k/2", 21)
 
 
 @given(state=st.binary(max_size=50), reason=st.text(max_size=20), step=st.sampled_from(HandoverStep))

@@ -71,6 +71,19 @@ def test_who_subscribes_while_the_connection_is_broken_gets_the_retained_message
     assert numbers(one) == [5]
 
 
+def test_who_subscribes_before_the_retained_message_comes_again_gets_no_older_copy() -> None:
+    bench, _ = active(5, retain=True)
+    bench.message(X, "t", 5, 6)
+    bench.leave(X)
+    returned(bench, 9, retain=True)
+    late = bench.subscriber("t")
+    bench.mesh.subscribe(late)
+    assert numbers(late) == []
+    bench.message(X, "t", 9)
+    assert numbers(late) == [9]
+    assert late.inbox.missed_count == 0
+
+
 def test_a_kept_copy_of_an_owner_that_began_anew_is_not_given_to_anybody() -> None:
     bench, _ = active(5, retain=True)
     bench.message(X, "t", 5)

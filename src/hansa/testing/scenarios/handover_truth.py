@@ -85,6 +85,8 @@ class LineTruth:
         """How often each step was taken."""
         self.owner: tuple[bytes, int] | None = None
         """Whose it is now, by the store: the key and its epoch."""
+        self.beginnings_count = 0
+        """How often somebody came to own it who was handed nothing."""
         self.owners_count = 0
         self._store = store
         self._world = store.world
@@ -214,6 +216,7 @@ class LineTruth:
         if epoch <= self._epoch_max:
             self._world.fail("epochs grow", f"{owner} after {self._epoch_max}")
         self._epoch_max = epoch
+        self.beginnings_count += not is_taken
         if self._sealed is not None and not is_taken:
             self._world.fail("no sealed state is lost", f"{owner} owns without {self._sealed}")
         ahead = [

@@ -121,13 +121,18 @@ class MovingCast:
         """The topic whose messages are too large for the record of a hand-over."""
         self.leaves = chance.flip(0.5)
         """Whether nodes leave, and others take their places."""
+        self.is_asked_only = False
+        """Until the strike owners hand nothing over by themselves: it waits for what somebody asks for."""
         self.is_calm = False
         self.round_called = asyncio.Event()
         """All agree: the last messages may be published."""
+        self.retaining: frozenset[str] | None = None
+        """Topics that retain their last message, as soon as that was published and received. They move with
+        it, and then a late guest is given it."""
         self.is_late = False
-        """Everything was published and received: late guests may come."""
+        """They have moved: late guests may come."""
         self.unmoved = set(TOPICS)
-        """Topics that have not moved since the faults were over."""
+        """Topics that have not moved since the faults were over, or with their last message."""
         self.nodes: list[MovingNode] = []
         self.left: set[bytes] = set()
         """Nodes that left in good order."""
@@ -145,18 +150,14 @@ class MovingCast:
         """Topics to which all nodes listen: of these is known what was given out."""
         return frozenset(TOPICS[:1] if self.deaf else TOPICS)
 
-    @property
-    def retaining(self) -> set[str]:
-        """Topics of which a late guest is given the last message.
-
-        Who came to own one after a crash may not know that it retained.
-        """
+    def still_retained(self) -> frozenset[str]:
+        """Topics that retain their last message: who owns one after a crash may not know that it did."""
         owners = {topic: self.publishing(topic) for topic in self.retained}
-        return {
+        return frozenset(
             topic
             for topic, found in owners.items()
             if not self.trouble or any(one.machine.exchange.outlets[topic.encode()].retain for one in found)
-        }
+        )
 
     # Who is there.
 

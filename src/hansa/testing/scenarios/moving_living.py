@@ -195,7 +195,7 @@ class MovingLife:
                 if self._cast.round_called.is_set() and not self._cast.is_late:
                     continue
                 number += 1
-                unserved = sorted(self._cast.retaining - one.served)
+                unserved = sorted((self._cast.retaining or frozenset()) - one.served)
                 if self._cast.is_late and not unserved:
                     return
                 topic = unserved[0] if self._cast.is_late else chance.choose(TOPICS)
@@ -306,7 +306,10 @@ class MovingLife:
 
     async def _move(self, one: MovingNode, topic: str, chance: Chance) -> None:
         """Hand it over to some other node; in the end each topic once."""
-        if self._cast.is_calm and topic not in self._cast.unmoved:
+        if self._cast.is_calm:
+            if topic not in self._cast.unmoved:
+                return
+        elif self._cast.is_asked_only and self._cast.store.is_awaited:
             return
         takers = list(one.node.takers)
         spot = next((spot for spot in one.own_spots if topic in spot.owned), None)

@@ -19,6 +19,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
+from math import inf
 from typing import Any, Final, TypeVar
 
 from hansa.chance import Chance
@@ -152,7 +153,7 @@ def handover_in(written: Sequence[Written]) -> Sight | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """A fault that waits for its moment. `skip_count` of them pass first.
+    """A fault that waits for its moment. `skip_count` of them pass first, if they come in `skips_s`.
 
     Somebody else may come to harm soon afterwards (`companion`): the other one of those who hand it over.
     """
@@ -163,6 +164,8 @@ class Strike:
     skip_count: int
     is_silent: bool
     store: str
+    skips_s: float = inf
+    """Later than this, in the run's time, none passes any more."""
     companion: Harm | None = None
     is_wide: bool = False
     """Who is cut off is cut off from all, not only from the store."""
@@ -200,9 +203,15 @@ class Strike:
 
 
 def draw_strike(
-    chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0, may_be_wide: bool = False
+    chance: Chance,
+    cell: Cell,
+    store: str,
+    *,
+    skipped_max: int = 0,
+    skips_s: float = inf,
+    may_be_wide: bool = False,
 ) -> Strike:
-    """A strike of this kind, at the first such step, or up to so many later."""
+    """A strike of this kind, at the first such step, or up to so many later while it is not too late."""
     return Strike(
         at_s=0.0,
         lasting_s=chance.uniform(0.1, 3.0) if cell.harm is Harm.CRASH else chance.choose(PAUSES_S),
@@ -210,6 +219,7 @@ def draw_strike(
         skip_count=chance.below(skipped_max + 1),
         is_silent=chance.flip(0.5),
         store=store,
+        skips_s=skips_s,
         companion=chance.choose((Harm.CRASH, Harm.PAUSE, Harm.STOP, Harm.STOP)) if chance.flip(0.5) else None,
         is_wide=may_be_wide and chance.flip(0.5),
     )
@@ -245,6 +255,11 @@ class StruckStore(StoreHost):
     def link(self, host: Host) -> StruckLink:
         """For a program on this host."""
         return StruckLink(host, self)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a strike still waits for its moment."""
+        return self._strike is not None
 
     def await_moment(self, strike: Strike) -> None:
         """Strike as soon as it has come."""
@@ -289,7 +304,9 @@ class StruckStore(StoreHost):
         hosts = self._hosts_of(strike.cell.victim, sight.subject)
         if hosts:
             self._skipped_count += 1
-        if not hosts or self._skipped_count <= strike.skip_count:
+        if not hosts:
+            return None
+        if self._skipped_count <= strike.skip_count and self.world.elapsed_s() < strike.skips_s:
             return None
         self._strike = None
         self.struck_count += 1

@@ -8,6 +8,9 @@ worst moment and the next one goes on with what was sealed.
 An account is one subscription. No message comes to it twice, and those of one publisher keep their order.
 What it was not given of a counting between two that it was given was lost on the way, and it must have been
 told so: exactly so many, and no more than were given out at all.
+
+The first message of a retained topic that comes to an account is not older than what was given out before the
+account was opened, unless the topic has begun anew meanwhile: an owner that was handed nothing counts from 1.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ class TopicAccount:
     topic: str
     subscription: Subscription
     floor: int = 0
-    """A number that was given out before it began: of a retained topic it gets no older message."""
+    """A number that was given out before it began: of a retained topic it gets no older message. 0 from when
+    the topic begins anew."""
     given: dict[Post, None] = field(default_factory=dict)
     suspended_count: int = 0
     last: dict[str, Post] = field(default_factory=dict)
@@ -73,6 +77,12 @@ class TopicBooks:
         account = TopicAccount(label=label, topic=topic, subscription=subscription, floor=floor)
         self.accounts.append(account)
         return account
+
+    def begin_anew(self, topic: str) -> None:
+        """Somebody came to own the topic who was handed nothing: no number of before says anything."""
+        for account in self.accounts:
+            if account.topic == topic:
+                account.floor = 0
 
     def heard(self, account: TopicAccount, message: TopicMessage) -> Post:
         """A message was read from a subscription."""

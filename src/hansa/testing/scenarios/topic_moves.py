@@ -8,7 +8,7 @@ to a hundredth fast or slow.
 
 Each seed has a strike of its own, at a step of a hand-over (`strikes`): 240 seeds in a row have all of them.
 Who is cut off is cut off from the store or from all. In some runs connections between nodes break as well at
-that moment, and in some there is trouble at random.
+that moment, and in some there is trouble at random from a little later on.
 
 Always: at most one of the nodes that run publishes a topic, it is whose the topic is in the store, and nobody
 does while it is sealed; the steps of a record follow each other, and what was sealed is what the next owner
@@ -20,8 +20,8 @@ Where nobody dies, stands still for longer than its lease, or is cut off, nothin
 notice: every message reaches every listener, no publish is refused, no subscription is suspended.
 
 When the faults are over: every topic has one owner and moves once more, no hand-over is open, nothing is
-held, and everybody publishes a last message of each topic, which comes to everybody; who subscribes then to a
-retained topic is given the last one.
+held, and everybody publishes a last message of each topic, which comes to everybody. A topic that retains
+its last message moves then with it; who subscribes after that is given the last one.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ ASKER: Final = "asker"
 CELLS: Final = cells(Victim.OLD, Victim.NEW, Victim.ASKER, Victim.STORE)
 # Shares no factor with their number: a few seeds in a row have something of all moments, harms and victims.
 CELLS_STRIDE: Final = 77
+# By then most topics have moved.
+TROUBLE_FROM_S: Final = 2.0
 # What came due while a node was paused runs when it goes on, in the same instant.
 MOMENT_S: Final = 0.001
 # Whoever stands still for so long may be given up by others.
@@ -81,6 +83,7 @@ class TopicMoves(Scenario):
         self.cell = CELLS[world.seed * CELLS_STRIDE % len(CELLS)]
         self.store = StruckStore(world, witness=self._witness, hosts_of=self._hosts_of)
         self.cast = MovingCast(world, chance, self.store, chaos_s=self.chaos_s, look=self._look)
+        self.cast.is_asked_only = self.cell.victim is Victim.ASKER
         self._is_asked = self.cell.victim is Victim.ASKER or chance.flip(0.3)
         self._breaks = chance.flip(0.15)
         """Whether connections between nodes break at steps of hand-overs."""
@@ -104,7 +107,12 @@ class TopicMoves(Scenario):
 
     def plan(self, chance: Chance) -> FaultPlan:
         strike = draw_strike(
-            chance.fork("strike"), self.cell, self.store.name, skipped_max=2, may_be_wide=True
+            chance.fork("strike"),
+            self.cell,
+            self.store.name,
+            skipped_max=2,
+            skips_s=self.chaos_s / 2,
+            may_be_wide=True,
         )
         if chance.flip(0.7):
             # Most others are not told of this trouble, and must not notice any.
@@ -118,12 +126,13 @@ class TopicMoves(Scenario):
         if chance.flip(0.75):
             return (strike,)
         self.cast.trouble = "trouble at random"
-        trouble = draw_store_plan(
-            chance, self.cast.names, self.store.name, chaos_s=self.chaos_s, ttl_s=self.cast.ttl_s
-        )
+        # In most of it no topic moves at all: the strike comes before, at the first such step.
+        strike = replace(strike, skips_s=0.0)
+        when = {"begins_s": TROUBLE_FROM_S, "chaos_s": self.chaos_s}
+        trouble = draw_store_plan(chance, self.cast.names, self.store.name, ttl_s=self.cast.ttl_s, **when)
         if chance.flip(0.5):
             pairs = list(combinations(self.cast.names, 2))
-            trouble += draw_plan(chance.fork("mesh"), self.cast.names, chaos_s=self.chaos_s, pairs=pairs)
+            trouble += draw_plan(chance.fork("mesh"), self.cast.names, pairs=pairs, **when)
         return tuple(sorted((strike, *trouble), key=lambda fault: fault.at_s))
 
     def calm(self) -> None:
@@ -143,12 +152,15 @@ class TopicMoves(Scenario):
                     await asyncio.sleep(chance.uniform(0.0, 1.0))
                     if not self._is_asked or self.cast.is_calm or not self.cast.is_restful():
                         continue
-                    target = chance.choose(list(self.cast.newest().values()) or [None])
+                    topic = chance.choose(TOPICS)
+                    owner = self.cast.owner(topic)
+                    others = [one for one in self.cast.newest().values() if one.node.routing_id != owner]
+                    target = chance.choose(others or [None])
                     try:
                         if target is not None:
                             await handovers.move(
                                 "topic",
-                                NAMES[chance.choose(TOPICS)],
+                                NAMES[topic],
                                 format_id(target.node.routing_id),
                                 timeout=chance.choose(TIMEOUTS_S),
                                 reason="somebody wants it there",
@@ -184,7 +196,10 @@ class TopicMoves(Scenario):
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for topic, truth in self.cast.truths.items():
+            beginnings_count = truth.beginnings_count
             truth.follow(batch, origin)
+            if truth.beginnings_count > beginnings_count:
+                self.cast.books.begin_anew(topic)
             for event in batch.events:
                 key = event.item.key
                 if key.startswith(truth.prefix) and event.kind is EventKind.DELETE and not origin:
@@ -235,6 +250,10 @@ class TopicMoves(Scenario):
                 for post in self.cast.last_posts:
                     if post.topic == topic and post.fate is Fate.DONE and post not in account.given:
                         return f"{post} has not come to {account}"
+        if self.cast.retaining is None:
+            self.cast.retaining = self.cast.still_retained()
+            self.cast.unmoved |= self.cast.retaining
+            return f"{sorted(self.cast.unmoved)} have not moved with their last messages"
         self.cast.is_late = True
         for one in nodes.values():
             if self.cast.retaining - one.served:
