@@ -439,7 +439,7 @@ class GroupRefused(UsageError):
 
 
 class MixedModes(UsageError):
-    """Workers of one group share its work out in two ways. The message names the group and both modes."""
+    """The group has a worker of another mode. The message names the group and both modes."""
 
     code = "mixed-modes"
     errno = EINVAL

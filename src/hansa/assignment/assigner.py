@@ -226,7 +226,7 @@ class Term:
                     besides=same,
                 )
             case OfferPartition():
-                # What comes late must not ask for what another plan does not want any more.
+                # An offer that arrives late must not ask for a move that a newer plan does not want.
                 planned = self._plans.same(step.plan_revision)
                 offer = await self._placer.offer(
                     entry, step.node, timeout=step.timeout, reason=step.reason, besides=[planned]

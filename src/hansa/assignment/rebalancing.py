@@ -185,7 +185,7 @@ class Rebalancing:
         self._records_heard: dict[str, int] = {}
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
-        # Who had them when that was found: whoever is not ready may keep what it has, and is given nothing.
+        # Their owners when the plan was made: a worker that is not ready keeps what it has, and gets nothing.
         self._unplaced_from: dict[str, str] = {}
         # Who has what in the end, by what the planner said last.
         self._shared: dict[str, str] = {}
@@ -288,7 +288,7 @@ class Rebalancing:
         if plan is not None and plan.inputs == self._digest():
             self._planned_inputs = self._placed_inputs = plan.inputs
             self._unplaced = plan.unplaced
-            # Of whoever has one of them by now it is asked anew.
+            # The plan is made anew if one of them has an owner by now.
             self._unplaced_from = dict.fromkeys(plan.unplaced, "")
             self._failed = dict.fromkeys(plan.failed)
             self._is_changed = False

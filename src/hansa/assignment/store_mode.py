@@ -96,9 +96,9 @@ class StoreMode:
             await claim.release()
 
     async def leave(self, timeout: float) -> None:
-        """The leader moves all away. What nobody else can have is saved and left, for whoever comes next.
+        """The leader moves all partitions away; what no other worker takes is saved, for the next worker.
 
-        Half of the time is for that, and no more than a save may take.
+        Saving has the last half of the time, or at most what a save may take.
         """
         worker, clock = self._worker, self._worker.store.clock
         until_s = clock.monotonic() + timeout
@@ -107,7 +107,7 @@ class StoreMode:
                 await self._until_free()
         self._is_alone = True
         left_s = max(until_s - clock.monotonic(), 0.0)
-        # A save, and if that fails another one, of what the user gives instead.
+        # Time for a save and, if that fails, for a second one of what `recover` gives.
         worker.save_timeout_s = min(worker.save_timeout_s, left_s / 2)
         worker.ask_all("its worker leaves")
         # Also those that are about to be given to their users once more. A work that does not end is lost.

@@ -111,7 +111,7 @@ class Work:
         self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
         self._notes_count = 0 if handoff is None else 1
         self._saved_notes_count = 0
-        # A save with operations that has no answer: nothing else is saved before it has one.
+        # A save with operations that has no answer: no other save begins before it has one.
         self._in_doubt: _Saving | None = None
         self._boss = boss
         self._messages = messages
@@ -156,12 +156,12 @@ class Work:
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether something was noted since the last save, or that one has no answer."""
+        """Whether something was noted since the last save, or the last save has no answer."""
         return self.is_in_doubt or self._notes_count > self._saved_notes_count
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a save with operations has no answer. It is repeated before anything else is saved."""
+        """Whether a save with operations has no answer: the worker sends it again before any other save."""
         return self._in_doubt is not None
 
     def check(self) -> None:
@@ -184,15 +184,16 @@ class Work:
     async def save(self, handoff: Handoff | None = None, *, operations: Sequence[Operation] = ()) -> None:
         """Save how far the work is, now; when this returns it is safe from any crash.
 
-        `operations` are done in the same transaction, with what is your own in the store; give the handoff
-        that they belong to with them, which is noted with the save and never saved without them. Raises
-        `Fenced` when the partition is somebody else's, and nothing was saved; `NotHeld` after the end of the
-        work; `TimedOut` and `StoreUnavailable` when the store does not answer.
+        `operations` write to keys of your own, in the same transaction. Give the handoff that they belong to
+        in the same call: it is never saved without them. Raises `Fenced` when another worker owns the
+        partition, and nothing was saved; `NotHeld` after the end of the work; `TimedOut` and
+        `StoreUnavailable` when the store does not answer.
 
-        Operations that have no answer when this raises, or is cancelled, may have been done. Then the work
-        `is_in_doubt`: their handoff is noted, and they are repeated with it, at the next save, at the next
-        `save_interval` or at the end of the work, before anything else is saved. So they are done once and
-        with their handoff, or, if the partition is lost before, not at all. Without a doubt nothing was done.
+        When a save with operations raises, or is cancelled, look at `is_in_doubt`. If it is false, the store
+        has done nothing. If it is true, the store may have carried the save out: the handoff is noted, and
+        the worker sends the same save again before it saves anything else of this work, at the next `save`,
+        at the next `save_interval`, or at the end of the work. So handoff and operations are saved together
+        and once; or not at all, if the partition is lost before.
         """
         if handoff is not None and not operations:
             self.note(handoff)
@@ -216,7 +217,7 @@ class Work:
             await self._carry_out(_Saving(save=save, handoff=wanted, notes_count=self._notes_count), until_s)
 
     async def settle(self) -> None:
-        """For the worker: repeat what has no answer, if anything. Raises as `save`."""
+        """For the worker: send a save that has no answer again. Raises as `save`."""
         async with self._turn:
             if self._in_doubt is not None:
                 await self._carry_out(self._in_doubt, self._boss.save_until_s())
@@ -235,7 +236,7 @@ class Work:
         self._saved_notes_count = max(self._saved_notes_count, saving.notes_count)
 
     def _note_saved(self, saving: _Saving) -> None:
-        """What was noted meanwhile comes after it."""
+        """Note what is saved, unless something newer was noted meanwhile."""
         if saving.notes_count == self._notes_count:
             self._handoff = saving.handoff
 

@@ -293,9 +293,9 @@ class Worker:
     async def leave(self, timeout: float | None = None) -> None:
         """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
 
-        The last part of the time, half of it or what a save may take, is for what nobody else can be given:
-        that is saved, and given up all the same. Who comes second waits for the first; if the first is
-        cancelled the next one goes on.
+        In the last part of the time, half of it or at most what a save may take, the worker saves the
+        partitions that no other worker has taken, and gives them up all the same. A second call waits for
+        the first; if the first is cancelled, the second one goes on.
         """
         self._check_home()
         timeout_s = self._leave_timeout_s if timeout is None else timeout
@@ -316,7 +316,7 @@ class Worker:
         await self._say(None, max(until_s - self.store.clock.monotonic(), farewell_s))
 
     async def _say(self, info: WorkerInfo | None, timeout_s: float) -> None:
-        """Whoever is no member now has nothing to give up."""
+        """Tell the members that this worker leaves, or has left; a failure is logged and nothing else."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.members.note(
@@ -332,10 +332,10 @@ class Worker:
         await self._check_modes()
         try:
             await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
-            # Of two that come at the same time one at least hears of the other.
+            # Of two workers that start at the same time at least one sees the other here.
             await self._check_modes()
         except BaseException:
-            # It may be noted all the same: and what is placed here then, nobody works on.
+            # The note may be there all the same, and nobody would work on partitions that are placed here.
             await self._say(None, LEAVE_S_MAX)
             raise
         self._tasks.spawn(self._follow_definitions(), "following definitions")
@@ -344,7 +344,7 @@ class Worker:
         return self
 
     async def _check_modes(self) -> None:
-        """Two that share a group's work out would each give the same partitions away."""
+        """A leader and a broker would give the same partitions to different workers. Raises `MixedModes`."""
         scan = await self.store.scan(self.keys.nodes)
         for item in scan.items:
             with suppress(BadRecord):
@@ -353,8 +353,8 @@ class Worker:
                 other = "" if text is None else WorkerInfo.decode(text).mode
                 if info.id != self.node and other not in ("", self._info.mode):
                     raise MixedModes(
-                        f"{self._name} shares its work out by {self._info.mode}, and {info.id!r} of the same"
-                        f" group by {other}: all workers of a group have one mode"
+                        f"{self._name} has the mode {self._info.mode}, and {info.id!r} in the same group has"
+                        f" the mode {other}: all workers of a group need the same mode"
                     )
 
     async def __aexit__(
@@ -376,7 +376,7 @@ class Worker:
             self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
-            # Also whoever failed, or is cancelled: else a leader waits for works that nobody does any more.
+            # Also after an error and a cancellation: a leader would wait for a worker that works no more.
             await self._say(None, LEAVE_S_MAX)
 
     # -- for the mode
@@ -622,7 +622,7 @@ class Worker:
         handoff = await self._way_out(work.claim, work.definition, work.handoff, failure, is_reading=False)
         if handoff is not None:
             with suppress(*_UNSAVED):
-                # What has no answer may be done, with the farewell: no other handoff may come after that.
+                # The first save may have been carried out with its farewell; then a second one is refused.
                 await work.save(None if work.is_in_doubt else handoff, operations=farewell)
 
     async def _give_again(self, work: Work, error: BaseException | None) -> None:
@@ -654,7 +654,7 @@ class Worker:
                 self._give(again)
 
     async def _settle(self, work: Work) -> None:
-        """Repeat what has no answer, however long the store cannot be reached. Raises the loss."""
+        """Send a save that has no answer again, however long the store cannot be reached. Raises the loss."""
         backoff = patient_backoff(self.environment.chance)
         while self._waits(work):
             try:
@@ -680,7 +680,7 @@ class Worker:
         work.end()
 
     def _forget_asked(self, claim: PlacedClaim, partition: str) -> None:
-        """It was asked for before its work was ready, and is not to be given up any more."""
+        """Forget that a partition was asked for before its work was ready: it was lost meanwhile."""
         if self._asked.pop(claim, None) is not None:
             self._asked_at_s.pop(partition, None)
 
@@ -741,7 +741,7 @@ class Worker:
     # -- small things
 
     def _backoff_of(self, work: Work) -> Backoff:
-        """The pauses before a partition is given again: they begin anew when it was worked on for long."""
+        """The pauses before a partition is given again. They start from the shortest after a long work."""
         if self.store.clock.monotonic() - work.given_s > WORK_AGAIN_S_MAX:
             self._backoffs.pop(work.partition, None)
         return self._backoffs.setdefault(work.partition, self._new_backoff())

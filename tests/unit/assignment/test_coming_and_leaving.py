@@ -40,7 +40,9 @@ def test_workers_of_two_modes_in_one_group_are_refused_and_harm_nobody() -> None
         await stage.define("p", "q")
         a = await stage.work("a", stay)
         await a.has("p", "q")
-        with pytest.raises(MixedModes, match=r"of g shares .* OtherMode, and 'a' .* by StoreMode"):
+        with pytest.raises(
+            MixedModes, match=r"of g has the mode OtherMode, and 'a' .* has the mode StoreMode"
+        ):
             await stage.work("b", stay, mode=OtherMode())
         await asyncio.sleep(5.0)
         assert set(a.worker.works) == {"p", "q"}
