@@ -318,6 +318,10 @@ class AssignmentScenario(Scenario):
             # A change that the operator has given up may still have taken it away.
             unplaced = {} if truth.plan is None else truth.plan.unplaced
             is_told = name in unplaced or name not in truth.partitions
+            if record is not None and record.is_open and not record.step.is_early:
+                # What was handed on is there for the next owner: until there is one the entry stays as it is.
+                is_heirless = entry is not None and entry.lease != truth.lease_of(node)
+                return "" if is_told and is_heirless else f"a hand-over is open: {record}"
             is_well = truth.may_keep(name, node) if node else is_told
             return "" if is_well else f"{name} is owned by {node!r}, and nobody may have it"
         if record is not None and record.is_open:
