@@ -99,11 +99,13 @@ async def monitor(work: hansa.Work, store: hansa.Store, worker: str) -> None:
             name, value = json.loads(message.value())
             is_alarm = machines.setdefault(name, Machine()).take(value)
             state = json.dumps({name: asdict(each) for name, each in machines.items()}).encode()
-            work.note(state=state, last_offset=message.offset(), processed_at=time.time())
-            if is_alarm:
+            done = hansa.Handoff(state=state, last_offset=message.offset(), processed_at=time.time())
+            if not is_alarm:
+                work.note(done)
+            else:
                 # Written in one transaction with the state, and only while this process has the partition.
                 alarm = hansa.Put(f"alarms/{work.partition}/{message.offset()}", name.encode())
-                await work.save(operations=[alarm])
+                await work.save(done, operations=[alarm])
 
 
 async def take_part(name: str, address: str, folder: str, kafka: str) -> None:

@@ -54,6 +54,7 @@ __all__ = [
     "LimitExceeded",
     "LockLost",
     "MemberFenced",
+    "MixedModes",
     "NoOwner",
     "NoProvider",
     "NoSuccessor",
@@ -435,6 +436,13 @@ class GroupRefused(UsageError):
 
     code = "group-refused"
     errno = EPERM
+
+
+class MixedModes(UsageError):
+    """The group has a worker of another mode. The message names the group and both modes."""
+
+    code = "mixed-modes"
+    errno = EINVAL
 
 
 class KafkaRefused(UsageError):

@@ -25,6 +25,7 @@ from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import AssignmentScenario
 from hansa.testing.scenarios.assignment_truth import (
     ALLOWED,
+    APART,
     AT_ONCE,
     BOUNDED,
     GIVEN,
@@ -116,6 +117,43 @@ def test_a_worker_that_lets_go_before_it_has_saved_is_caught(monkeypatch: pytest
 
     monkeypatch.setattr(Worker, "save_last", nothing)
     assert broken() == UNSAVED
+
+
+@pytest.mark.spec("ASG-04")
+def test_a_work_that_forgets_a_save_without_an_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It saves the state once more, without what was to be done in the same transaction."""
+    original = Work._carry_out
+
+    async def forgetful(self: Work, *parts: Any) -> None:
+        try:
+            await original(self, *parts)
+        finally:
+            self._notes_count += self._in_doubt is not None
+            self._in_doubt = None
+
+    monkeypatch.setattr(Work, "_carry_out", forgetful)
+    assert broken() == APART
+
+
+@pytest.mark.spec("ASG-04")
+def test_a_work_that_takes_an_answer_for_one_to_all_that_it_noted_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = Work.settle
+
+    async def hasty(self: Work) -> None:
+        await original(self)
+        self._saved_notes_count = self._notes_count
+
+    async def save_last(self: Worker, work: Work, farewell: Any) -> None:
+        if work.is_in_doubt:
+            await hasty(work)
+        elif work.is_unsaved:
+            await work.save()
+
+    monkeypatch.setattr(Work, "settle", hasty)
+    monkeypatch.setattr(Worker, "save_last", save_last)
+    assert broken() in (UNSAVED, ONCE)
 
 
 def test_a_worker_that_reads_the_handoff_before_it_owns_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

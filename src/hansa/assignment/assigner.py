@@ -226,7 +226,11 @@ class Term:
                     besides=same,
                 )
             case OfferPartition():
-                offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)
+                # An offer that arrives late must not ask for a move that a newer plan does not want.
+                planned = self._plans.same(step.plan_revision)
+                offer = await self._placer.offer(
+                    entry, step.node, timeout=step.timeout, reason=step.reason, besides=[planned]
+                )
                 return offer.revision
             case WithdrawOffer():
                 return await self._placer.withdraw(step.record, step.trouble)

@@ -5,6 +5,9 @@ owns. So what an old owner sends late is refused, and the next owner reads the l
 compares the handoff that was there before: a save that was given up, and is carried out late, is refused when
 a newer one of the same owner is there already.
 
+A save whose answer was lost may be sent again, at any later time (`HandoffSave`): it is done once, with its
+operations, because it is known by its value if it stands there, and refused if it does not and comes late.
+
 A small one stands in its record. A large one is a blob, which the record names: the blob is put first, the
 record compares that it is there, and the blob of the record before is deleted in the same transaction. Both
 are compressed when that pays.
@@ -16,9 +19,9 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final
 
 from hansa.coordination.following import TROUBLE, patient_backoff
@@ -33,6 +36,7 @@ from hansa.errors import (
     NotThere,
     StoreCorrupt,
     TimedOut,
+    invariant,
 )
 from hansa.keys import Keys
 from hansa.limits import (
@@ -47,7 +51,7 @@ from hansa.limits import (
 from hansa.store.ages import Ages
 from hansa.store.blobs import Blobs
 from hansa.store.store import Store
-from hansa.store.values import Compare, Delete, Get, KeyValue, Operation, Put
+from hansa.store.values import Compare, Delete, Get, KeyValue, Operation, Outcome, Put
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
@@ -198,6 +202,31 @@ def checked(handoff: Handoff) -> Handoff:
     return handoff
 
 
+@dataclass(slots=True, kw_only=True)
+class HandoffSave:
+    """One save, from its first try to its answer: however often it is sent, it is done once."""
+
+    saved: SavedHandoff
+    """As it is to stand in the store. Its number grows when another save of this owner was done before it."""
+    packed: bytes
+    is_compressed: bool
+    operations: tuple[Operation, ...]
+    known_revision: int
+    """What stood there when it was sent last, 0 for nothing: it is done only over that."""
+    known_blob: str
+    is_sent: bool = False
+    """Whether it may be done, or come to be: it was sent, and nothing has shown that this try is refused."""
+
+    @property
+    def value(self) -> bytes:
+        """The record."""
+        return _encoded(self.saved, packed=self.packed, is_compressed=self.is_compressed)
+
+    def come_after(self, revision: int, blob: str) -> None:
+        """Something else stands there: from now on no earlier try can be done any more."""
+        self.known_revision, self.known_blob, self.is_sent = revision, blob, False
+
+
 class Handoffs:
     """The handoffs of one group in a store. Every call ends by its deadline, as those of a `Store` do."""
 
@@ -263,9 +292,7 @@ class Handoffs:
                 found = {item.key: item for item in outcome.items}
                 if outcome.is_success:
                     item, definition = (found.get(key) for key in keys)
-                    saved = None if item is None else await self.read(item)
-                    # With number 0 it says that nothing was saved: see `settle`.
-                    return (saved if saved is not None and saved.number else None), definition
+                    return (None if item is None else await self.read(item)), definition
                 await self._believe(claim, partition, found.get(claim.key))
             except TROUBLE:
                 await asyncio.sleep(backoff.next_s())
@@ -312,15 +339,22 @@ class Handoffs:
         was saved; `TimedOut` and `StoreUnavailable` when the store did not answer: then it may have been
         saved. Raises `BadArgument`, `LimitExceeded`.
         """
-        clock = self._store.clock
-        deadline_s = clock.monotonic() + timeout
+        save = self.prepared(claim, handoff, before=before, generation=generation, operations=operations)
+        return await self.carry_out(claim, partition, save, timeout=timeout)
+
+    def prepared(
+        self,
+        claim: PlacedClaim,
+        handoff: Handoff,
+        *,
+        before: SavedHandoff | None,
+        generation: int = 0,
+        operations: Sequence[Operation] = (),
+    ) -> HandoffSave:
+        """A save that nobody has sent yet, for `carry_out`. Raises `BadArgument`, `LimitExceeded`."""
         packed, is_compressed = _packed(_content(checked(handoff)))
-        blob = ""
-        if len(packed) > HANDOFF_INLINE_BYTES_MAX:
-            if len(packed) > BLOB_BYTES_MAX:
-                raise LimitExceeded(f"a handoff of {len(packed)} bytes: it has at most {BLOB_BYTES_MAX}")
-            claim.check()
-            blob = await self._blobs.put(packed, timeout=timeout)
+        if len(packed) > BLOB_BYTES_MAX:
+            raise LimitExceeded(f"a handoff of {len(packed)} bytes: it has at most {BLOB_BYTES_MAX}")
         is_same_epoch = before is not None and before.epoch == claim.epoch
         saved = SavedHandoff(
             handoff=handoff,
@@ -328,45 +362,43 @@ class Handoffs:
             epoch=claim.epoch,
             number=before.number + 1 if before is not None and is_same_epoch else 1,
             generation=generation,
-            saved_at=clock.wall(),
+            saved_at=self._store.clock.wall(),
             size=len(packed),
-            blob=blob,
         )
-        encoded = partial(_encoded, packed=packed, is_compressed=is_compressed)
-        # The blob of a save that fails is left to the sweep: a late request may still name it.
-        return await self._commit(claim, partition, saved, encoded, before, operations, deadline_s)
+        return HandoffSave(
+            saved=saved,
+            packed=packed,
+            is_compressed=is_compressed,
+            operations=tuple(operations),
+            known_revision=0 if before is None else before.revision,
+            known_blob="" if before is None else before.blob,
+        )
 
-    async def _commit(
-        self,
-        claim: PlacedClaim,
-        partition: str,
-        saved: SavedHandoff,
-        encoded: Callable[[SavedHandoff], bytes],
-        before: SavedHandoff | None,
-        operations: Sequence[Operation],
-        deadline_s: float,
+    async def carry_out(
+        self, claim: PlacedClaim, partition: str, save: HandoffSave, *, timeout: float
     ) -> SavedHandoff:
+        """Do what was prepared, or find that it was done; again, as often as there was no answer.
+
+        No other save of the same owner may be under way. Raises as `save` does: after an error, and when it
+        is cancelled, `save.is_sent` tells whether it may have been done.
+        """
         clock = self._store.clock
+        deadline_s = clock.monotonic() + timeout
         backoff = patient_backoff(self._chance)
-        known, known_blob = (0, "") if before is None else (before.revision, before.blob)
+        key = self.key(partition)
         while True:
             claim.check()
-            guards = claim.guards
-            put = Put(self.key(partition), encoded(saved))
-            then: list[Operation] = [put, *operations]
-            compares = [*guards, Compare.revision(put.key, "=", known)]
-            if saved.blob:
-                compares.append(self._blobs.guard(saved.blob))
-            if known_blob and known_blob != saved.blob:
-                then.append(self._blobs.deletion(known_blob))
-            reads = [Get(put.key), *(Get(guard.key) for guard in guards)]
             left_s = deadline_s - clock.monotonic()
             try:
                 if left_s <= 0.0:
                     raise TimedOut(f"the handoff of {self._what(partition)} could not be saved in time")
-                outcome = await self._store.commit(
-                    compares, then, reads, timeout=min(left_s, STORE_TIMEOUT_S)
-                )
+                if save.saved.size > HANDOFF_INLINE_BYTES_MAX and not save.saved.blob:
+                    # The blob of a save that fails is left to the sweep: a late request may still name it.
+                    blob = await self._blobs.put(save.packed, timeout=left_s)
+                    save.saved = replace(save.saved, blob=blob)
+                    continue
+                guards, value = claim.guards, save.value
+                outcome = await self._send(key, value, guards, save, min(left_s, STORE_TIMEOUT_S))
             except TROUBLE:
                 pause_s = backoff.next_s()
                 if clock.monotonic() + pause_s >= deadline_s:
@@ -374,79 +406,73 @@ class Handoffs:
                 self.retries_count += 1
                 await asyncio.sleep(pause_s)
                 continue
+            except (BadArgument, LimitExceeded):
+                # The store does not take such a request: no try of it can be done.
+                save.is_sent = False
+                raise
             if outcome.is_success:
-                return replace(saved, revision=outcome.revision)
+                return replace(save.saved, revision=outcome.revision)
             found = {item.key: item for item in outcome.items}
-            item = found.get(put.key)
-            if item is not None and item.value == put.value:
+            item = found.get(key)
+            if item is not None and item.value == value:
                 # The answer to an earlier try was lost; what it wrote besides may have ended the ownership.
-                return replace(saved, revision=item.mod_revision)
+                return replace(save.saved, revision=item.mod_revision)
             if not all(guard.holds(found.get(guard.key)) for guard in guards):
                 await self._believe(claim, partition, found.get(claim.key))
-                continue
-            if item is None:
-                known, known_blob = 0, ""
-                continue
-            try:
+            else:
+                self._come_after(item, save, partition)
+
+    async def _send(
+        self, key: bytes, value: bytes, guards: Sequence[Compare], save: HandoffSave, timeout: float
+    ) -> Outcome:
+        blob = save.saved.blob
+        compares = [*guards, Compare.revision(key, "=", save.known_revision)]
+        if blob:
+            compares.append(self._blobs.guard(blob))
+        then: list[Operation] = [Put(key, value), *save.operations]
+        if save.known_blob and save.known_blob != blob:
+            then.append(self._blobs.deletion(save.known_blob))
+        reads = [Get(key), *(Get(guard.key) for guard in guards)]
+        save.is_sent = True
+        return await self._store.commit(compares, then, reads, timeout=timeout)
+
+    def _come_after(self, item: KeyValue | None, save: HandoffSave, partition: str) -> None:
+        """It was refused, because of what stands there now. Raises `Fenced`."""
+        revision, blob = 0, ""
+        if item is not None:
+            revision = item.mod_revision
+            # What nobody can read is the owner's to write over: as after a way out that the user had.
+            with suppress(BadRecord):
                 head = HandoffHead.of(item)
-            except BadRecord:
-                # Nobody can read it, and it is the owner's to write: as after a way out that the user had.
-                known, known_blob = item.mod_revision, ""
-                continue
-            if head.epoch == saved.epoch:
-                # A save that this owner has given up was carried out all the same: this one comes after it.
-                saved = replace(saved, number=max(saved.number, head.number + 1))
-            elif head.epoch > saved.epoch:
-                raise Fenced(
-                    f"{self._what(partition)}: {head.node!r} saved a handoff in epoch {head.epoch},"
-                    f" which comes after epoch {saved.epoch}"
-                )
-            if (item.mod_revision, head.blob) == (known, known_blob):
-                raise StoreCorrupt(
-                    f"the handoff of {self._what(partition)} cannot be saved: its blob was swept before"
-                )
-            known, known_blob = item.mod_revision, head.blob
-
-    async def settle(self, claim: PlacedClaim, partition: str) -> None:
-        """Have what is saved now be the last: a save of this owner that is still under way is refused then.
-
-        However long the store cannot be reached. Raises the loss.
-        """
-        backoff = patient_backoff(self._chance)
-        key = self.key(partition)
-        # Where nothing is, something must be that a save over nothing is refused for.
-        nothing = SavedHandoff(handoff=Handoff(), node=claim.placement.node, epoch=claim.epoch, number=0)
-        value, revision = _encoded(nothing, packed=_content(nothing.handoff), is_compressed=False), 0
-        while True:
-            claim.check()
-            guards = claim.guards
-            compares = [*guards, Compare.revision(key, "=", revision)]
-            reads = [Get(key), *(Get(guard.key) for guard in guards)]
-            try:
-                outcome = await self._store.commit(compares, [Put(key, value)], reads)
-            except TROUBLE:
-                await asyncio.sleep(backoff.next_s())
-                continue
-            if outcome.is_success:
-                return
-            found = {item.key: item for item in outcome.items}
-            if not all(guard.holds(found.get(guard.key)) for guard in guards):
-                await self._believe(claim, partition, found.get(claim.key))
-            elif (item := found.get(key)) is not None:
-                value, revision = item.value, item.mod_revision
+                blob = head.blob
+                if head.epoch > save.saved.epoch:
+                    raise Fenced(
+                        f"{self._what(partition)}: {head.node!r} saved a handoff in epoch {head.epoch},"
+                        f" which comes after epoch {save.saved.epoch}"
+                    )
+                if head.epoch == save.saved.epoch:
+                    # A save that this owner has given up was carried out all the same.
+                    save.saved = replace(save.saved, number=max(save.saved.number, head.number + 1))
+        if revision == save.known_revision:
+            # So it is its blob that is missing: it was swept before anything named it.
+            invariant(save.saved.blob != "", f"a save of {self._what(partition)} is refused for no reason")
+            save.saved = replace(save.saved, blob="")
+        save.come_after(revision, blob)
 
     async def _believe(self, claim: PlacedClaim, partition: str, item: KeyValue | None) -> None:
         """The guards do not hold: raise the loss, unless the leader wrote the entry again for this owner."""
         claim.check()
         who = "nobody"
         if item is not None:
-            placement = Placement.decode(item.value)
-            mine = (claim.placement.node, claim.placement.lease, claim.epoch)
-            if (placement.node, placement.lease, placement.epoch) == mine:
-                # The watch is about to tell; the node's own record may be on its way, too.
-                await asyncio.sleep(0.02)
-                return
-            who = f"{placement.node!r} in epoch {placement.epoch}"
+            who = "what nobody can read"
+            with suppress(BadRecord):
+                placement = Placement.decode(item.value)
+                mine = (claim.placement.node, claim.placement.lease, claim.epoch)
+                if (placement.node, placement.lease, placement.epoch) == mine:
+                    # The watch is about to tell; the node's own record may be on its way, too.
+                    await asyncio.sleep(0.02)
+                    return
+                who = f"{placement.node!r} in epoch {placement.epoch}"
         raise Fenced(f"{self._what(partition)} belongs to {who} now; epoch {claim.epoch} is over")
 
     async def sweep(self, *, lifetime: float, kept: Collection[str] = ()) -> int:

@@ -457,7 +457,6 @@ class KafkaMode:
         work = self._worker.works.get(tenure.part.name)
         if work is not None and work.claim is claim and work.state is WorkState.RUNNING:
             with suppress(Fenced, NotHeld):
-                await self._worker.settle(work)
                 await self._worker.save_last(work, self._entries.release_of(claim))
             self._remember_saved(claim)
         self._forget(claim)

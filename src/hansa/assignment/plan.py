@@ -172,6 +172,10 @@ class Plans:
             # Higher than all numbers before, as revisions are.
             return Plan(number=head.mod_revision, state=PlanState.REPLACED, revision=head.mod_revision)
 
+    def same(self, revision: int) -> Compare:
+        """Whether the last plan is still the one of this revision, 0 for none, in the same state."""
+        return Compare.revision(self._head, "=", revision)
+
     async def write(self, plan: Plan, guard: Compare, *, before: Plan | None) -> Plan:
         """Write a plan whose moves were not written yet, after the last one; gives it as it stands there.
 
@@ -189,8 +193,7 @@ class Plans:
             compares = [Compare.revision(key, "=", written)]
         revision = await self._write_head(plan, guard, before=before, compares=compares)
         # Of this head alone: in a store that went back an older plan may count again.
-        same = Compare.revision(self._head, "=", revision)
-        await self._commit(guard, [same], [Delete(self._parts(0), parts)])
+        await self._commit(guard, [self.same(revision)], [Delete(self._parts(0), parts)])
         return replace(plan, revision=revision)
 
     async def end(self, plan: Plan, guard: Compare, *, before: Plan) -> Plan:
@@ -200,7 +203,7 @@ class Plans:
     async def _write_head(
         self, plan: Plan, guard: Compare, *, before: Plan | None, compares: Sequence[Compare] = ()
     ) -> int:
-        same = Compare.revision(self._head, "=", 0 if before is None else before.revision)
+        same = self.same(0 if before is None else before.revision)
         return await self._commit(guard, [same, *compares], [Put(self._head, plan.encode_head())])
 
     async def _commit(self, guard: Compare, compares: Sequence[Compare], then: Sequence[Operation]) -> int:

@@ -65,12 +65,13 @@ class PlacePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferPartition:
-    """Ask the owner of a partition to hand it over to a node."""
+    """Ask the owner of a partition to hand it over to a node, as long as the plan that says so counts."""
 
     partition: str
     node: str
     reason: str
     timeout: float
+    plan_revision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +185,8 @@ class Rebalancing:
         self._records_heard: dict[str, int] = {}
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
+        # Their owners when the plan was made: a worker that is not ready keeps what it has, and gets nothing.
+        self._unplaced_from: dict[str, str] = {}
         # Who has what in the end, by what the planner said last.
         self._shared: dict[str, str] = {}
         self._news_of: dict[str, None] = {}
@@ -285,6 +288,8 @@ class Rebalancing:
         if plan is not None and plan.inputs == self._digest():
             self._planned_inputs = self._placed_inputs = plan.inputs
             self._unplaced = plan.unplaced
+            # The plan is made anew if one of them has an owner by now.
+            self._unplaced_from = dict.fromkeys(plan.unplaced, "")
             self._failed = dict.fromkeys(plan.failed)
             self._is_changed = False
             if plan.state is PlanState.OPEN:
@@ -394,6 +399,7 @@ class Rebalancing:
             moves = tuple(move for move in moves if not self._is_owned(move.partition))
         self._placed_inputs = inputs
         self._unplaced, self._shared = sharing.unplaced, dict(sharing.owners)
+        self._unplaced_from = {name: self._owner(name) for name in sharing.unplaced}
         for name in sharing.unplaced:
             self._urgent[name] = None
         changes, self._changes = self._changes, []
@@ -463,7 +469,7 @@ class Rebalancing:
                 self._moving.pop(name, None)
             elif move is not None:
                 self._moving.setdefault(name, _Offers())
-            elif name in self._unplaced:
+            elif name in self._unplaced and entry.node == self._unplaced_from[name]:
                 return ClearPartition(partition=name, reason=self._unplaced[name])
             return None
         self._moving.pop(name, None)
@@ -526,11 +532,15 @@ class Rebalancing:
     def _look_for_stray(self, name: str, now: float) -> None:
         """What was under way when the plan was made may come elsewhere than the plan counts on."""
         owner, is_settled = self._owner(name), name in self._targets or name in self._failed
+        if name in self._unplaced:
+            if owner not in ("", self._unplaced_from[name]):
+                self._strays(name, now)
+            return
         if not self._shared or not owner or is_settled or self._shared.get(name) == owner:
             return
         if self._is_by_hand(name):
             self._shared[name] = owner
-        elif name in self.partitions and name not in self._unplaced:
+        elif name in self.partitions:
             self._strays(name, now)
 
     def _strays(self, name: str, now: float) -> None:
@@ -559,7 +569,13 @@ class Rebalancing:
             offers.tries_count += 1
             under_way += 1
             timeout = self.settings.handover_timeout
-            offer = OfferPartition(partition=name, node=move.target, reason=move.reason, timeout=timeout)
+            offer = OfferPartition(
+                partition=name,
+                node=move.target,
+                reason=move.reason,
+                timeout=timeout,
+                plan_revision=0 if self.plan is None else self.plan.revision,
+            )
             self._begin(offer, steps)
 
     def _try_again(self, name: str, now: float) -> None:

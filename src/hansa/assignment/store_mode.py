@@ -19,7 +19,7 @@ from hansa.coordination.handover import Handover
 from hansa.coordination.placed import PlacedClaim, PlacedClaims
 from hansa.coordination.placing import PlacedMoves
 from hansa.errors import HandoverWithdrawn, NotHeld
-from hansa.limits import ASSIGNMENT_LOOK_S, HANDOFF_LIFETIME_S
+from hansa.limits import ASSIGNMENT_LOOK_S, HANDOFF_LIFETIME_S, HANDOFF_SAVE_S
 from hansa.store.values import Operation
 
 if TYPE_CHECKING:
@@ -96,16 +96,24 @@ class StoreMode:
             await claim.release()
 
     async def leave(self, timeout: float) -> None:
-        """The leader moves all away. What nobody else can have is saved and left, for whoever comes next."""
+        """The leader moves all partitions away; what no other worker takes is saved, for the next worker.
+
+        Saving has the last half of the time, or at most what a save may take.
+        """
+        worker, clock = self._worker, self._worker.store.clock
+        until_s = clock.monotonic() + timeout
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout - min(timeout / 2, HANDOFF_SAVE_S)):
                 await self._until_free()
         self._is_alone = True
-        self._worker.ask_all("its worker leaves")
+        left_s = max(until_s - clock.monotonic(), 0.0)
+        # Time for a save and, if that fails, for a second one of what `recover` gives.
+        worker.save_timeout_s = min(worker.save_timeout_s, left_s / 2)
+        worker.ask_all("its worker leaves")
         # Also those that are about to be given to their users once more. A work that does not end is lost.
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._worker.until(lambda partitions: not partitions)
+            async with asyncio.timeout(left_s):
+                await worker.until(lambda partitions: not partitions)
 
     async def _until_free(self) -> None:
         """Until this worker has nothing more that another one could have."""

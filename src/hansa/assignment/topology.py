@@ -30,12 +30,14 @@ class WorkerInfo:
     """What a member says of itself that works for a group: in its metadata, under `key_of` the group.
 
     `weight` is how much it can carry beside the others. It belongs to the `resource_groups`. One that
-    `is_draining` is to be given nothing more, and gives up what it has. Raises `BadArgument`.
+    `is_draining` is to be given nothing more, and gives up what it has. `mode` says how it shares the work
+    out with the others: `StoreMode` or `KafkaMode`. Raises `BadArgument`.
     """
 
     weight: int = 1
     resource_groups: frozenset[str] = frozenset()
     is_draining: bool = False
+    mode: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.resource_groups, str):
@@ -54,6 +56,7 @@ class WorkerInfo:
             "weight": self.weight,
             "resourceGroups": sorted(self.resource_groups),
             "isDraining": self.is_draining,
+            "mode": self.mode,
         }
         return json.dumps(found, separators=(",", ":"))
 
@@ -66,6 +69,7 @@ class WorkerInfo:
                 weight=found.get("weight", 1),
                 resource_groups=frozenset(found.get("resourceGroups", ())),
                 is_draining=bool(found.get("isDraining", False)),
+                mode=str(found.get("mode", "")),
             )
         except (BadArgument, TypeError) as error:
             raise BadRecord(f"no worker: {error!r:.200}") from error

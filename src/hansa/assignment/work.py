@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from hansa.assignment.handoff import Handoff, SavedHandoff, checked
+from hansa.assignment.handoff import Handoff, HandoffSave, SavedHandoff, checked
 from hansa.assignment.partition import Partition
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import NotHeld, UsageError
@@ -51,11 +51,26 @@ OpenMessages: TypeAlias = Callable[[Handoff | None], Awaitable[Messages]]
 class Boss(Protocol):
     """Who gave a work to its user: the worker."""
 
-    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
-        """Save this of the work, under its claim."""
+    def save_until_s(self) -> float:
+        """Until when a save that begins now is tried, by the store's clock."""
+
+    def prepared(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> HandoffSave:
+        """A save of this, after what was saved last. Raises `BadArgument`, `LimitExceeded`."""
+
+    async def carry_out(self, work: Work, save: HandoffSave, until_s: float) -> SavedHandoff:
+        """Do it under the work's claim, or find that it was done; gives it as it stands in the store."""
 
     def left(self, work: Work, error: BaseException | None) -> None:
         """The work's block was left, with this error. Calls `work.end()` when all that follows is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saving:
+    """A save, what it saves, and how much had been noted when it began."""
+
+    save: HandoffSave
+    handoff: Handoff
+    notes_count: int
 
 
 class Work:
@@ -90,12 +105,14 @@ class Work:
         """The last handoff that was saved, None if there is none."""
         self.generation = generation
         self.open_messages = open_messages
+        self.given_s = 0.0
+        """For the worker: when it was given to its user, by the store's clock."""
         self.state = WorkState.READY
-        self.is_in_doubt = False
-        """Whether a save with operations has no answer: it may be done, or come to be."""
         self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
         self._notes_count = 0 if handoff is None else 1
         self._saved_notes_count = 0
+        # A save with operations that has no answer: no other save begins before it has one.
+        self._in_doubt: _Saving | None = None
         self._boss = boss
         self._messages = messages
         self._source = source
@@ -139,8 +156,13 @@ class Work:
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether something was noted since the last save."""
-        return self._notes_count > self._saved_notes_count
+        """Whether something was noted since the last save, or the last save has no answer."""
+        return self.is_in_doubt or self._notes_count > self._saved_notes_count
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a save with operations has no answer: the worker sends it again before any other save."""
+        return self._in_doubt is not None
 
     def check(self) -> None:
         """Raise the loss, if the partition is lost. Any thread may ask, at any moment."""
@@ -162,11 +184,16 @@ class Work:
     async def save(self, handoff: Handoff | None = None, *, operations: Sequence[Operation] = ()) -> None:
         """Save how far the work is, now; when this returns it is safe from any crash.
 
-        `operations` are done in the same transaction, with what is your own in the store; give the handoff
-        that they belong to with them, which is noted when both are done. Raises `Fenced` when the partition
-        is somebody else's, and nothing was saved; `TimedOut` and `StoreUnavailable` when the store does not
-        answer; `NotHeld` after the end of the work. Who is not answered, or cancelled, while operations are
-        under way leaves the block: the work is given again as it stands in the store.
+        `operations` write to keys of your own, in the same transaction. Give the handoff that they belong to
+        in the same call: it is never saved without them. Raises `Fenced` when another worker owns the
+        partition, and nothing was saved; `NotHeld` after the end of the work; `TimedOut` and
+        `StoreUnavailable` when the store does not answer.
+
+        When a save with operations raises, or is cancelled, look at `is_in_doubt`. If it is false, the store
+        has done nothing. If it is true, the store may have carried the save out: the handoff is noted, and
+        the worker sends the same save again before it saves anything else of this work, at the next `save`,
+        at the next `save_interval`, or at the end of the work. So handoff and operations are saved together
+        and once; or not at all, if the partition is lost before.
         """
         if handoff is not None and not operations:
             self.note(handoff)
@@ -177,22 +204,41 @@ class Work:
                 self.claim.check()
                 # Whoever works on the partition now saves it.
                 raise NotHeld(f"{self!r}: nothing is saved after its end")
+            until_s = self._boss.save_until_s()
+            if (before := self._in_doubt) is not None:
+                await self._carry_out(before, until_s)
+                same = before.handoff, before.save.operations
+                is_same = (handoff or before.handoff, tuple(operations)) == same
+                if not self.is_unsaved and (is_same or not operations):
+                    return
+            # Only now: something may have been noted meanwhile.
             wanted = handoff if handoff is not None and operations else self._handoff
-            notes_count = self._notes_count
-            self.is_in_doubt = self.is_in_doubt or bool(operations)
-            await self._boss.save(self, wanted, operations)
-            self.is_in_doubt = False
-            if notes_count == self._notes_count:
-                self._handoff = wanted
-            self._saved_notes_count = notes_count
+            save = self._boss.prepared(self, wanted, operations)
+            await self._carry_out(_Saving(save=save, handoff=wanted, notes_count=self._notes_count), until_s)
 
-    def settle(self, saved: SavedHandoff | None, found: Handoff | None) -> None:
-        """For the worker: this was saved last, or found by the user, and no save is under way."""
-        if found is not None or saved != self.saved:
-            # What had no answer was done, and has all in it that was noted before.
-            self._handoff = found or (Handoff() if saved is None else saved.handoff)
-            self._saved_notes_count = self._notes_count - (found is not None)
-        self.saved, self.is_in_doubt = saved, False
+    async def settle(self) -> None:
+        """For the worker: send a save that has no answer again. Raises as `save`."""
+        async with self._turn:
+            if self._in_doubt is not None:
+                await self._carry_out(self._in_doubt, self._boss.save_until_s())
+
+    async def _carry_out(self, saving: _Saving, until_s: float) -> None:
+        save = saving.save
+        try:
+            self.saved = await self._boss.carry_out(self, save, until_s)
+        except BaseException:
+            if save.is_sent and save.operations:
+                self._in_doubt = saving
+                self._note_saved(saving)
+            raise
+        self._in_doubt = None
+        self._note_saved(saving)
+        self._saved_notes_count = max(self._saved_notes_count, saving.notes_count)
+
+    def _note_saved(self, saving: _Saving) -> None:
+        """Note what is saved, unless something newer was noted meanwhile."""
+        if saving.notes_count == self._notes_count:
+            self._handoff = saving.handoff
 
     async def saved_all(self) -> None:
         """For the worker: wait until no save is under way any more."""

@@ -28,7 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
-from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
+from hansa.assignment.handoff import Handoff, Handoffs, HandoffSave, SavedHandoff
 from hansa.assignment.partition import Partition
 from hansa.assignment.store_mode import StoreMode
 from hansa.assignment.topology import (
@@ -41,7 +41,8 @@ from hansa.assignment.topology import (
     WorkerInfo,
 )
 from hansa.assignment.work import Handler, Messages, OpenMessages, Work, WorkState
-from hansa.coordination.following import TROUBLE, Following, changes, patiently
+from hansa.coordination.following import TROUBLE, Following, changes, patient_backoff, patiently
+from hansa.coordination.member import NodeRecord
 from hansa.coordination.members import Members
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import (
@@ -51,6 +52,7 @@ from hansa.errors import (
     HandoverWithdrawn,
     HansaError,
     LimitExceeded,
+    MixedModes,
     NotHeld,
     StoreCorrupt,
     UsageError,
@@ -60,6 +62,7 @@ from hansa.limits import (
     EVENTS_COUNT_MAX,
     HANDOFF_SAVE_S,
     HANDOVER_S,
+    LEAVE_S_MAX,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
     WORK_AGAIN_S_MIN,
@@ -165,7 +168,8 @@ class Worker:
     is called when a handoff cannot be saved, or read.
 
     Leaving the block gives up all partitions in order, within `leave_timeout` seconds, and then ends.
-    Entering raises `UsageError` for members without a node, and as `Members.note`.
+    Entering raises `UsageError` for members without a node, `MixedModes` while the group has a worker of
+    another mode, and as `Members.note`.
     """
 
     def __init__(
@@ -189,7 +193,6 @@ class Worker:
         self.store = members.store
         self.keys = Keys(members.cluster)
         self.environment = environment if environment is not None else Environment()
-        self._info = WorkerInfo(weight=weight, resource_groups=frozenset(resource_groups))
         self._save_interval_s = save_interval
         self._leave_timeout_s = leave_timeout
         self._source = source
@@ -209,12 +212,16 @@ class Worker:
         self._changed = Waiters()
         self._feeds = EventFeeds[TopologyEvent](f"the events of {self._name}", count_max=EVENTS_COUNT_MAX)
         self._tasks = TaskScope(self._name, self._failed)
+        self._leaving = Closing()
         self._closing = Closing()
         self._home: Home | None = None
         self._failure: BaseException | None = None
         self._is_leaving = False
         self._stats = WorkerStats()
         self.mode: Mode = mode if mode is not None else StoreMode()
+        self._info = WorkerInfo(
+            weight=weight, resource_groups=frozenset(resource_groups), mode=type(self.mode).__name__
+        )
         self.mode.attach(self)
 
     def __repr__(self) -> str:
@@ -286,35 +293,69 @@ class Worker:
     async def leave(self, timeout: float | None = None) -> None:
         """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
 
-        Works that nobody else can be given in that time are saved, and given up all the same.
+        In the last part of the time, half of it or at most what a save may take, the worker saves the
+        partitions that no other worker has taken, and gives them up all the same. A second call waits for
+        the first; if the first is cancelled, the second one goes on.
         """
         self._check_home()
-        if self._is_leaving or self._failure is not None:
+        timeout_s = self._leave_timeout_s if timeout is None else timeout
+        await self._leaving.once(lambda: self._leave(timeout_s))
+
+    async def _leave(self, timeout_s: float) -> None:
+        if self._failure is not None:
             return
         self._is_leaving = True
-        timeout_s = self._leave_timeout_s if timeout is None else timeout
+        until_s = self.store.clock.monotonic() + timeout_s
+        farewell_s = min(LEAVE_S_MAX, timeout_s / 4)
         try:
-            # Whoever is no member now has nothing to give up.
-            with suppress(HansaError):
-                info = WorkerInfo(
-                    weight=self._info.weight, resource_groups=self._info.resource_groups, is_draining=True
-                )
-                await self.members.note(WorkerInfo.key_of(self.group), info.encode())
-            await self.mode.leave(timeout_s)
+            await self._say(replace(self._info, is_draining=True), timeout_s / 4)
+            left_s = until_s - farewell_s - self.store.clock.monotonic()
+            await self.mode.leave(max(left_s, 0.0))
         finally:
             self._ready.close()
-        with suppress(HansaError):
-            await self.members.note(WorkerInfo.key_of(self.group), None)
+        await self._say(None, max(until_s - self.store.clock.monotonic(), farewell_s))
+
+    async def _say(self, info: WorkerInfo | None, timeout_s: float) -> None:
+        """Tell the members that this worker leaves, or has left; a failure is logged and nothing else."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.members.note(
+                    WorkerInfo.key_of(self.group), None if info is None else info.encode()
+                )
+        except (HansaError, TimeoutError) as error:
+            logger.info("%s: the members could not be told that it leaves: %s", self._name, error)
 
     async def __aenter__(self) -> Self:
         if self._home is not None:
             raise UsageError(f"{self._name} is entered once: make another one")
         self._home = Home(self._name, "make one here")
-        await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
+        await self._check_modes()
+        try:
+            await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
+            # Of two workers that start at the same time at least one sees the other here.
+            await self._check_modes()
+        except BaseException:
+            # The note may be there all the same, and nobody would work on partitions that are placed here.
+            await self._say(None, LEAVE_S_MAX)
+            raise
         self._tasks.spawn(self._follow_definitions(), "following definitions")
         self._tasks.spawn(self._keep_saved(), "saving")
         self._tasks.spawn(self.mode.run(), "running")
         return self
+
+    async def _check_modes(self) -> None:
+        """A leader and a broker would give the same partitions to different workers. Raises `MixedModes`."""
+        scan = await self.store.scan(self.keys.nodes)
+        for item in scan.items:
+            with suppress(BadRecord):
+                info = NodeRecord.decode(item.value).info
+                text = info.metadata.get(WorkerInfo.key_of(self.group)) if info.status.is_here else None
+                other = "" if text is None else WorkerInfo.decode(text).mode
+                if info.id != self.node and other not in ("", self._info.mode):
+                    raise MixedModes(
+                        f"{self._name} has the mode {self._info.mode}, and {info.id!r} in the same group has"
+                        f" the mode {other}: all workers of a group need the same mode"
+                    )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -326,9 +367,6 @@ class Worker:
         try:
             if is_plain:
                 await self.leave()
-            else:
-                with suppress(HansaError):
-                    await self.members.note(WorkerInfo.key_of(self.group), None)
         finally:
             self._ready.close()
             await self._tasks.close()
@@ -338,6 +376,8 @@ class Worker:
             self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
+            # Also after an error and a cancellation: a leader would wait for a worker that works no more.
+            await self._say(None, LEAVE_S_MAX)
 
     # -- for the mode
 
@@ -377,20 +417,28 @@ class Worker:
 
     # -- for a work
 
-    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
-        """Save how far a work is."""
-        work.saved = await self._handoffs.save(
+    def save_until_s(self) -> float:
+        """Until when a save that begins now is tried."""
+        return self.store.clock.monotonic() + self.save_timeout_s
+
+    def prepared(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> HandoffSave:
+        """A save of a work, after what was saved of it last."""
+        return self._handoffs.prepared(
             work.claim,
-            work.partition,
             handoff if handoff.resources else replace(handoff, resources=work.resources),
             before=work.saved,
             generation=work.generation,
             operations=operations,
-            timeout=self.save_timeout_s,
         )
+
+    async def carry_out(self, work: Work, save: HandoffSave, until_s: float) -> SavedHandoff:
+        """Save how far a work is."""
+        left_s = until_s - self.store.clock.monotonic()
+        saved = await self._handoffs.carry_out(work.claim, work.partition, save, timeout=left_s)
         self._stats.saved_count += 1
-        self._stats.handoff_bytes = work.saved.size
-        self._stats.handoff_bytes_max = max(self._stats.handoff_bytes_max, work.saved.size)
+        self._stats.handoff_bytes = saved.size
+        self._stats.handoff_bytes_max = max(self._stats.handoff_bytes_max, saved.size)
+        return saved
 
     def left(self, work: Work, error: BaseException | None) -> None:
         """A work's block was left."""
@@ -422,6 +470,7 @@ class Worker:
             self._tell_lost(claim, partition, str(lost))
             return
         except NotHeld:
+            self._forget_asked(claim, partition)
             return
         self._tasks.spawn(self._began(claim), f"has begun {partition}")
         self._stats.assigned_count += 1
@@ -517,6 +566,7 @@ class Worker:
     def _give(self, work: Work) -> None:
         """Give a work to its user, or let it go at once if it was asked for meanwhile."""
         self._works[work.partition] = work
+        work.given_s = self.store.clock.monotonic()
         work.claim.loss.call_back(partial(self._heard_loss, work))
         reason = self._asked.pop(work.claim, "")
         if reason or self._is_leaving:
@@ -533,7 +583,6 @@ class Worker:
         """Save what was noted, and have somebody else own the partition."""
         claim, partition = work.claim, work.partition
         try:
-            await self.settle(work)
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
                 await self.save_last(work, farewell)
@@ -563,13 +612,6 @@ class Worker:
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
 
-    async def settle(self, work: Work) -> None:
-        """Find out what has become of a save that has no answer, and have it come to nothing from now on."""
-        if work.is_in_doubt:
-            await self._handoffs.settle(work.claim, work.partition)
-            saved, _, found = await self._take(work.claim, work.partition)
-            work.settle(saved, found)
-
     async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
@@ -580,7 +622,8 @@ class Worker:
         handoff = await self._way_out(work.claim, work.definition, work.handoff, failure, is_reading=False)
         if handoff is not None:
             with suppress(*_UNSAVED):
-                await work.save(handoff, operations=farewell)
+                # The first save may have been carried out with its farewell; then a second one is refused.
+                await work.save(None if work.is_in_doubt else handoff, operations=farewell)
 
     async def _give_again(self, work: Work, error: BaseException | None) -> None:
         """Give a work that ended by itself, or stays here after all, to its user again, as it was noted."""
@@ -589,8 +632,7 @@ class Worker:
             logger.warning("%s: the work on %r failed", self._name, partition, exc_info=error)
         if not work.is_ending:
             self._stats.again_count += 1
-            backoff = self._backoffs.setdefault(partition, self._new_backoff())
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(self._backoff_of(work).next_s())
         # A save that was under way when the work ended counts.
         await work.saved_all()
         if not self._waits(work):
@@ -598,7 +640,9 @@ class Worker:
         self._asked_at_s.pop(partition, None)
         try:
             work.claim.check()
-            await self.settle(work)
+            await self._settle(work)
+            if not self._waits(work):
+                return
             handoff = work.handoff if work.is_unsaved else None
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
@@ -608,6 +652,17 @@ class Worker:
         else:
             if self._waits(work):
                 self._give(again)
+
+    async def _settle(self, work: Work) -> None:
+        """Send a save that has no answer again, however long the store cannot be reached. Raises the loss."""
+        backoff = patient_backoff(self.environment.chance)
+        while self._waits(work):
+            try:
+                await work.settle()
+                return
+            except _UNSAVED as error:
+                logger.warning("%s: what %r has done is not saved yet: %s", self._name, work.partition, error)
+            await asyncio.sleep(backoff.next_s())
 
     def _waits(self, work: Work) -> bool:
         """Whether a work that has ended is still to be given to its user again: nobody has asked for it."""
@@ -623,6 +678,11 @@ class Worker:
         if self._forget(work):
             self._tell_lost(work.claim, work.partition, reason)
         work.end()
+
+    def _forget_asked(self, claim: PlacedClaim, partition: str) -> None:
+        """Forget that a partition was asked for before its work was ready: it was lost meanwhile."""
+        if self._asked.pop(claim, None) is not None:
+            self._asked_at_s.pop(partition, None)
 
     def _forget(self, work: Work) -> bool:
         if self._works.get(work.partition) is not work:
@@ -662,7 +722,7 @@ class Worker:
         """Save what is unsaved of those that others have not taken yet."""
         for work in due:
             is_at_work = work.state is WorkState.RUNNING and not work.is_ending
-            if is_at_work and work.is_unsaved and not work.is_in_doubt:
+            if is_at_work and work.is_unsaved:
                 # It is tried again at the next turn, and what fails at the end is told.
                 with suppress(*_UNSAVED, Fenced, NotHeld):
                     await work.save()
@@ -679,6 +739,12 @@ class Worker:
             self.left(work, UsageError(f"the handler of {work.partition!r} did not enter its block"))
 
     # -- small things
+
+    def _backoff_of(self, work: Work) -> Backoff:
+        """The pauses before a partition is given again. They start from the shortest after a long work."""
+        if self.store.clock.monotonic() - work.given_s > WORK_AGAIN_S_MAX:
+            self._backoffs.pop(work.partition, None)
+        return self._backoffs.setdefault(work.partition, self._new_backoff())
 
     def _new_backoff(self) -> Backoff:
         return Backoff(
@@ -708,7 +774,7 @@ class Worker:
         self._feeds.put(event)
 
     def _tell_lost(self, claim: PlacedClaim, partition: str, reason: str) -> None:
-        self._asked.pop(claim, None)
+        self._forget_asked(claim, partition)
         self._stats.lost_count += 1
         logger.info("%s: %s", self._name, reason)
         self._tell(PartitionLost, claim, Partition(name=partition), None, reason)

@@ -174,12 +174,19 @@ class Placer:
         return await self._commit(compares, operations)
 
     async def offer(
-        self, entry: bytes, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
+        self,
+        entry: bytes,
+        to: str,
+        *,
+        timeout: float = HANDOVER_S,
+        reason: str = "",
+        besides: Sequence[Compare] = (),
     ) -> Handover:
         """Ask the owner of an entry to hand it over to a node; `drive` does the rest.
 
-        Raises `NoOwner`, `NoSuccessor` for a node that is not there, `Conflict` while another one is open or
-        when something has changed meanwhile, `BadArgument`.
+        `besides` are comparisons of the leader's own: what comes late must not offer what it does not mean
+        any more. Raises `NoOwner`, `NoSuccessor` for a node that is not there, `Conflict` while another one
+        is open or when something has changed meanwhile, `BadArgument`.
         """
         checked_offer(to, timeout, reason)
         item, before, _, lease = await self._look(entry, to)
@@ -209,6 +216,7 @@ class Placer:
         compares = [
             Compare.revision(entry, "=", item.mod_revision),
             Compare.revision(key, "=", 0 if before is None else before.revision),
+            *besides,
         ]
         revision = await self._commit(compares, [Put(key, offer.encode())])
         if not revision:

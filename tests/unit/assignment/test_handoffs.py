@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from hansa.assignment.handoff import Handoff, HandoffHead, Handoffs, SavedHandoff, checked
+from hansa.assignment.handoff import Handoff, HandoffHead, Handoffs, HandoffSave, SavedHandoff, checked
 from hansa.coordination.placed import PlacedClaim, Placement
 from hansa.coordination.session import Session
-from hansa.errors import BadArgument, BadRecord, Fenced, StoreCorrupt, TimedOut
+from hansa.errors import BadArgument, BadRecord, Fenced, LimitExceeded, StoreCorrupt, TimedOut
 from hansa.keys import Keys
-from hansa.limits import BLOB_BYTES_MAX, HANDOFF_INLINE_BYTES_MAX, HANDOFF_SAVE_S
+from hansa.limits import BLOB_BYTES_MAX, HANDOFF_INLINE_BYTES_MAX, HANDOFF_SAVE_S, STORE_TXN_COUNT_MAX
 from hansa.store.values import Compare, Get, KeyValue, Put
 from tests.support.virtual_store import TroubledStore, virtual
 
@@ -122,6 +123,19 @@ async def test_a_zombie_is_refused_also_where_only_the_handoff_tells(store: Trou
         old.hear(await _entry(store), old.placement)
         with pytest.raises(Fenced, match="comes after epoch"):
             await owners.handoffs.save(old, "p", Handoff(last_offset=9), before=saved)
+
+
+@pytest.mark.spec("ASG-05")
+@virtual
+async def test_an_entry_that_nobody_can_read_is_somebody_else_s(store: TroubledStore) -> None:
+    owners = Owners(store)
+    async with owners.session("a") as a:
+        claim = await owners.place(a, Blind)
+        await store.put(KEYS.assignment(GROUP, "p"), b"nonsense")
+        with pytest.raises(Fenced, match="belongs to what nobody can read"):
+            await owners.handoffs.save(claim, "p", Handoff(last_offset=1), before=None)
+        with pytest.raises(Fenced):
+            await owners.handoffs.take(claim, "p")
 
 
 async def _entry(store: TroubledStore) -> KeyValue:
@@ -265,32 +279,93 @@ async def test_what_is_damaged_or_lost_is_told_and_the_owner_may_write_over_it(s
         assert (await save(b"small", None)).blob == ""
 
 
+@pytest.mark.spec("ASG-04")
 @virtual
-async def test_what_is_settled_is_the_last_and_a_save_that_comes_later_is_refused(
+async def test_a_save_without_an_answer_is_carried_out_later_once_and_never_comes_after_the_next(
     store: TroubledStore,
 ) -> None:
     owners = Owners(store)
     async with owners.session("a") as a, owners.session("b") as b:
-        claim = await owners.place(a)
-        key = owners.handoffs.key("p")
+        claim, key = await owners.place(a), owners.handoffs.key("p")
 
-        async def comes_late(revision: int) -> bool:
-            """As a save that was sent before: it compares what was there then."""
-            compares = [*claim.guards, Compare.revision(key, "=", revision)]
-            return (await store.commit(compares, [Put(key, b"late")])).is_success
+        async def carry_out(save: HandoffSave) -> SavedHandoff:
+            return await owners.handoffs.carry_out(claim, "p", save, timeout=0.001)
 
-        await owners.handoffs.settle(claim, "p")
-        assert not await comes_late(0)
-        assert await owners.handoffs.take(claim, "p") == (None, None)
-        saved = await owners.handoffs.save(claim, "p", Handoff(last_offset=3), before=None)
-        store.lost_answers_count = 2
-        await owners.handoffs.settle(claim, "p")
-        assert not await comes_late(saved.revision)
-        found, _ = await owners.handoffs.take(claim, "p")
-        assert found == saved
+        async def version() -> int:
+            row = await store.get("row")
+            return 0 if row is None else row.version
+
+        saved: SavedHandoff | None = None
+        for number, (lost_answers, lost_requests) in enumerate([(1, 0), (0, 1)], 1):
+            row = Put("row", b"%d" % number)
+            save = owners.handoffs.prepared(
+                claim, Handoff(last_offset=number), before=saved, operations=[row]
+            )
+            assert not save.is_sent
+            store.lost_answers_count, store.lost_requests_count = lost_answers, lost_requests
+            with pytest.raises(TimedOut):
+                await carry_out(save)
+            assert save.is_sent
+            # Any time later.
+            before_revision = save.known_revision
+            saved = await carry_out(save)
+            assert (await owners.handoffs.load("p"), saved.number) == (saved, number)
+            assert await version() == number
+            # As what was under way all the time.
+            late = [*claim.guards, Compare.revision(key, "=", before_revision)]
+            assert not (await store.commit(late, [Put(key, b"late")])).is_success
+        # Of another save of this owner, which was carried out after all, it is not taken for the answer.
+        save = owners.handoffs.prepared(
+            claim, Handoff(last_offset=9), before=saved, operations=[Put("row", b"9")]
+        )
+        await owners.handoffs.save(claim, "p", Handoff(last_offset=8), before=saved)
+        saved = await carry_out(save)
+        assert (saved.number, saved.handoff.last_offset, await version()) == (4, 9, 3)
         await owners.place(b)
+        late_save = owners.handoffs.prepared(claim, Handoff(), before=saved)
         with pytest.raises(Fenced):
-            await owners.handoffs.settle(claim, "p")
+            await carry_out(late_save)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_save_whose_blob_was_swept_meanwhile_puts_it_once_more(is_first: bool) -> None:
+    @virtual
+    async def test(store: TroubledStore) -> None:
+        owners = Owners(store)
+        async with owners.session("a") as a:
+            claim = await owners.place(a)
+            handoffs = owners.handoffs
+            before = (
+                None if is_first else await handoffs.save(claim, "p", Handoff(last_offset=1), before=None)
+            )
+            handoff = Handoff(state=noise(20_000), last_offset=2)
+            put, puts_count = handoffs._blobs.put, 0
+
+            async def put_and_sweep(data: bytes, **options: Any) -> str:
+                nonlocal puts_count
+                puts_count += 1
+                name = await put(data, **options)
+                if puts_count == 1:
+                    await handoffs._blobs.delete(name)
+                return name
+
+            handoffs._blobs.put = put_and_sweep  # type: ignore[method-assign]
+            saved = await handoffs.save(claim, "p", handoff, before=before, timeout=3.0)
+            assert (await handoffs.load("p"), saved.handoff, puts_count) == (saved, handoff, 2)
+
+    test()
+
+
+@virtual
+async def test_a_request_that_the_store_does_not_take_is_not_in_doubt(store: TroubledStore) -> None:
+    owners = Owners(store)
+    async with owners.session("a") as a:
+        claim = await owners.place(a)
+        rows = [Put(f"rows/{number}", b"") for number in range(STORE_TXN_COUNT_MAX + 1)]
+        save = owners.handoffs.prepared(claim, Handoff(), before=None, operations=rows)
+        with pytest.raises((LimitExceeded, BadArgument)):
+            await owners.handoffs.carry_out(claim, "p", save, timeout=3.0)
+        assert not save.is_sent
 
 
 def test_what_cannot_be_saved_is_refused_when_it_is_noted() -> None:

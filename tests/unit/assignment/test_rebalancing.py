@@ -155,6 +155,8 @@ class Desk:
                     self.writes(name, taken, HandoverStep.DONE)
             case OfferPartition():
                 assert record is None or not record.is_open
+                assert self.machine.plan is not None
+                assert step.plan_revision == self.machine.plan.revision > 0
                 self._offers(name, step.node, step.timeout, asked_by("g"), step.reason)
                 if self.hands_over:
                     self.seals(name)

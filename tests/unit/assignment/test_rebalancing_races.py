@@ -89,6 +89,31 @@ def test_an_owner_that_was_placed_while_the_next_plan_was_made_is_planned_with()
     assert desk.counts() == {"a": 1, "b": 1}
 
 
+@pytest.mark.spec("ASG-02")
+def test_who_was_given_something_and_is_not_ready_any_more_keeps_it() -> None:
+    desk = Desk(partitions=1)
+    desk.begins()
+    desk.defines(Partition(name="p0", pinned="b"))
+    desk.joins("a", "b")
+    assert [type(command) for command in desk.turn()] == [WritePlan]
+    (place,) = desk.machine.decide(now=desk.now, wall=0.0)
+    assert isinstance(place, PlacePartition)
+    # It is on its way, and somebody suspects `b`: the next plan says that nobody may be given it.
+    desk.workers["b"] = replace(desk.workers["b"], takes_more=False)
+    desk._tell_workers()
+    desk.now += desk.settings.join_delay
+    desk.turn()
+    assert desk.plan is not None
+    assert desk.plan.unplaced.keys() == {"p0"}
+    desk.machine.done(place, desk.carries_out(place), now=desk.now)
+    assert not [step for step in desk.settles() if isinstance(step, ClearPartition)]
+    assert (desk.owners(), dict(desk.plan.unplaced)) == ({"p0": "b"}, {})
+    # It may not have it any more at all: then it does not keep it.
+    desk.defines(Partition(name="p0", pinned="nobody"))
+    assert [step for step in desk.settles() if isinstance(step, ClearPartition)]
+    assert desk.owners() == {"p0": ""}
+
+
 @pytest.mark.spec("ASG-08")
 def test_a_step_of_which_half_the_news_has_come_is_not_made_again() -> None:
     desk, name = offered_desk()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hansa.assignment.handoff import Handoff, SavedHandoff
+from hansa.assignment.handoff import Handoff, HandoffSave, SavedHandoff
 from hansa.assignment.partition import Partition
 from hansa.assignment.work import Work, WorkState
 from hansa.coordination.placed import PlacedClaim, Placement
@@ -23,14 +23,30 @@ class Boss:
         self.saves: list[tuple[Handoff, int]] = []
         self.errors: list[BaseException | None] = []
         self.trouble: Exception | None = None
+        self.is_sent = True
+        """Whether what fails was sent."""
         self.takes_s = 0.0
 
-    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
+    def save_until_s(self) -> float:
+        return 0.0
+
+    def prepared(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> HandoffSave:
+        return HandoffSave(
+            saved=SavedHandoff(handoff=handoff, node="a", epoch=work.epoch),
+            packed=b"",
+            is_compressed=False,
+            operations=tuple(operations),
+            known_revision=0,
+            known_blob="",
+        )
+
+    async def carry_out(self, work: Work, save: HandoffSave, until_s: float) -> SavedHandoff:
+        save.is_sent = save.is_sent or self.is_sent
         await asyncio.sleep(self.takes_s)
         if self.trouble is not None:
             raise self.trouble
-        self.saves.append((handoff, len(operations)))
-        work.saved = SavedHandoff(handoff=handoff, node="a", epoch=work.epoch)
+        self.saves.append((save.saved.handoff, len(save.operations)))
+        return save.saved
 
     def left(self, work: Work, error: BaseException | None) -> None:
         self.errors.append(error)
@@ -118,25 +134,60 @@ async def test_what_is_noted_during_a_save_is_not_taken_for_saved(place: Place) 
 
 
 @placed
-async def test_a_handoff_with_operations_is_noted_when_it_is_saved_and_in_doubt_before(place: Place) -> None:
+async def test_a_handoff_with_operations_is_noted_with_its_save(place: Place) -> None:
     work, operations = place.work(), [Put("k", b"")]
     work.note(last_offset=1)
     await work.save(Handoff(last_offset=2), operations=operations)
     assert (work.handoff.last_offset, work.is_unsaved, work.is_in_doubt) == (2, False, False)
+    assert place.boss.saves == [(Handoff(last_offset=2), 1)]
+
+
+@pytest.mark.spec("ASG-04")
+@placed
+async def test_operations_in_doubt_are_repeated_with_their_handoff_before_anything_else(place: Place) -> None:
+    """What was noted after them was forgotten, where an earlier save without an answer was found instead."""
+    work, operations = place.work(), [Put("k", b"")]
     place.boss.trouble = TimedOut("for the test")
     with pytest.raises(TimedOut):
         await work.save(Handoff(last_offset=3), operations=operations)
-    assert (work.handoff.last_offset, work.is_unsaved, work.is_in_doubt) == (2, False, True)
+    # It may be done, so it is what goes on.
+    assert (work.handoff.last_offset, work.is_unsaved, work.is_in_doubt) == (3, True, True)
+    work.note(last_offset=4)
+    with pytest.raises(TimedOut):
+        await work.save(Handoff(last_offset=5), operations=operations)
+    # The second one was never begun: the first one is under way.
+    assert (work.handoff.last_offset, work.is_in_doubt) == (4, True)
     place.boss.trouble = None
-    # What stands in the store decides: nothing came of it, or all.
-    work.settle(work.saved, None)
-    assert (work.handoff.last_offset, work.is_in_doubt) == (2, False)
-    work.note(last_offset=5)
-    work.settle(SavedHandoff(handoff=Handoff(last_offset=8), node="a", epoch=7), None)
-    assert (work.handoff.last_offset, work.is_unsaved) == (8, False)
-    work.settle(None, Handoff(last_offset=9))
-    assert (work.handoff.last_offset, work.is_unsaved) == (9, True)
-    assert place.boss.saves == [(Handoff(last_offset=2), 1)]
+    await work.save()
+    assert (work.handoff.last_offset, work.is_unsaved, work.is_in_doubt) == (4, False, False)
+    assert place.boss.saves == [(Handoff(last_offset=3), 1), (Handoff(last_offset=4), 0)]
+
+
+@placed
+async def test_the_same_save_once_more_is_the_answer_to_the_one_in_doubt(place: Place) -> None:
+    work, operations = place.work(), [Put("k", b"")]
+    for again in (Handoff(last_offset=1), None):
+        place.boss.trouble = TimedOut("for the test")
+        with pytest.raises(TimedOut):
+            await work.save(Handoff(last_offset=1), operations=operations)
+        place.boss.trouble = None
+        await work.save(again, operations=operations)
+        assert (place.boss.saves.pop(), work.is_unsaved) == ((Handoff(last_offset=1), 1), False)
+    place.boss.trouble = TimedOut("for the test")
+    with pytest.raises(TimedOut):
+        await work.save(operations=operations)
+    place.boss.trouble = None
+    await work.save()
+    await work.settle()
+    assert place.boss.saves == [(Handoff(last_offset=1), 1)]
+
+
+@placed
+async def test_what_was_never_sent_is_not_in_doubt(place: Place) -> None:
+    work, place.boss.trouble, place.boss.is_sent = place.work(), TimedOut("for the test"), False
+    with pytest.raises(TimedOut):
+        await work.save(Handoff(last_offset=3), operations=[Put("k", b"")])
+    assert (work.handoff, work.is_unsaved, work.is_in_doubt) == (Handoff(), False, False)
 
 
 @placed
@@ -145,8 +196,10 @@ async def test_a_save_that_is_cancelled_with_its_operations_is_in_doubt(place: P
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.0):
             await work.save(Handoff(last_offset=1), operations=[Put("k", b"")])
-    assert work.is_in_doubt
-    assert work.handoff == Handoff()
+    assert (work.handoff.last_offset, work.is_in_doubt) == (1, True)
+    # Nothing else was noted: nothing else is saved.
+    await work.save()
+    assert (place.boss.saves, work.is_unsaved) == ([(Handoff(last_offset=1), 1)], False)
 
 
 @placed

@@ -674,7 +674,7 @@ def test_a_worker_needs_a_node_is_entered_once_and_says_that_it_works_for_the_gr
             await stage.define("p")
             a = await stage.work("a", stay, weight=3, resource_groups=("presses",))
             view = await looks.until(lambda view: "a" in view and WorkerInfo.of(view["a"], GROUP) is not None)
-            info = WorkerInfo(weight=3, resource_groups=frozenset({"presses"}))
+            info = WorkerInfo(weight=3, resource_groups=frozenset({"presses"}), mode="StoreMode")
             assert WorkerInfo.of(view["a"], GROUP) == info
             with pytest.raises(UsageError, match="once"):
                 await a.worker.__aenter__()

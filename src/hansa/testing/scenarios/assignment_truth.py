@@ -67,6 +67,7 @@ STEPS: Final = "steps follow each other"
 WRITER: Final = "each step is written by whose it is"
 UNTRUE: Final = "the record says what happened"
 UNSAVED: Final = "who gives up has saved what it noted"
+APART: Final = "what is saved with an act is not there without it"
 LEAVING: Final = "who leaves takes nothing more"
 
 
@@ -177,6 +178,8 @@ class AssignmentTruth:
         self.steps: Counter[Enum] = Counter()
         """How often each step was taken."""
         self.acts_count = 0
+        self.doubts_count = 0
+        """How often somebody did not hear whether a state was saved with its act."""
         self.changed_s = 0.0
         """When an entry, a plan or a record changed last."""
         self.learned_s = 0.0
@@ -203,6 +206,9 @@ class AssignmentTruth:
         # By partition and epoch, how far its owner noted that it is, and as what.
         self._noted: dict[tuple[str, int], tuple[int, PlacedClaim]] = {}
         self._failed: set[tuple[str, int]] = set()
+        # By partition and epoch, the messages whose state is to be saved with an act, and those that were.
+        self._with_act: dict[tuple[str, int], set[int]] = {}
+        self._acted: dict[tuple[str, int], set[int]] = {}
         # What was taken from an owner that may not have heard of it.
         self._revoked: set[tuple[str, int]] = set()
         self._rewound_revision = 0
@@ -294,8 +300,7 @@ class AssignmentTruth:
         if not all(guard.holds(self._store.item(guard.key)) for guard in work.guards):
             return
         item = self._store.item(self._handoff_prefix + work.partition.encode())
-        # With number 0 a record says that nothing was saved.
-        revision = 0 if item is None or not _saved_in(item).number else item.mod_revision
+        revision = 0 if item is None else item.mod_revision
         known, begins = (0, Handoff()) if work.saved is None else (work.saved.revision, work.saved.handoff)
         if known != revision or handoff != begins:
             shown = f"{_shown(handoff)} of {known}, and not of {revision}"
@@ -322,6 +327,31 @@ class AssignmentTruth:
         """A worker has noted how far it is."""
         self._noted[work.partition, work.epoch] = work.handoff.last_offset, work.claim
         self.worked[work.partition] = work.epoch
+
+    @contextmanager
+    def saving(self, work: Work, offset: int, *, is_noted_with_act: bool) -> Iterator[None]:
+        """A worker saves the state up to a message with an act, in one transaction.
+
+        What is noted with its act is never saved without. What was noted before may have been, until that is
+        in doubt.
+        """
+        with_act = self._with_act.setdefault((work.partition, work.epoch), set())
+        was_in_doubt = work.is_in_doubt
+        if is_noted_with_act:
+            with_act.add(offset)
+        try:
+            yield
+        except BaseException:
+            is_new_doubt = work.is_in_doubt and not was_in_doubt
+            is_noted = work.handoff.last_offset == offset
+            with_act.discard(offset)
+            if is_noted if is_noted_with_act else is_new_doubt:
+                with_act.add(offset)
+            self.doubts_count += is_new_doubt
+            raise
+        finally:
+            if work.handoff.last_offset == offset:
+                self.noted(work)
 
     def failed(self, failed: FailedHandoff) -> None:
         """A worker was told that a handoff could not be saved."""
@@ -393,6 +423,9 @@ class AssignmentTruth:
                 self._hear_act(event.item)
             elif key.startswith(self._plan_prefix):
                 self._hear_plan(event, origin)
+        for event in batch.events:
+            if event.item.key.startswith(self._handoff_prefix):
+                self._check_acts(_name(event.item.key, self._handoff_prefix))
         for name, record in told.items():
             self._check_step(name, before.get(name), record, origin)
 
@@ -536,8 +569,6 @@ class AssignmentTruth:
         name = _name(event.item.key, self._handoff_prefix)
         if event.kind is EventKind.DELETE:
             self._world.fail(LOST, f"the handoff of {name} was deleted")
-        if event.before is not None and event.before.value == event.item.value:
-            return  # Written again as it stands there: so what is under way comes to nothing.
         before, now = self._saved.get(name, _Saved()), _saved_in(event.item)
         self._saved[name] = now
         node, state = _content_of(event.item)
@@ -548,12 +579,20 @@ class AssignmentTruth:
             self._world.fail(ONCE, f"{name}: {now} with {state[:60]!r}")
 
     def _hear_act(self, item: KeyValue) -> None:
-        node, lease, epoch, _ = item.value.decode().split()
+        node, lease, epoch, offset = item.value.decode().split()
         name = _name(item.key, ACTS)
         self._check_owner(name, node, int(epoch), ONLY_OWNER)
         if self.entries[name].lease != int(lease):
             self._world.fail(ONLY_OWNER, f"{item.value!r} acted for {name}, of {self.entries[name]}")
         self.acts_count += 1
+        self._acted.setdefault((name, int(epoch)), set()).add(int(offset))
+
+    def _check_acts(self, name: str) -> None:
+        saved = self._saved[name]
+        with_act = self._with_act.get((name, saved.epoch), set())
+        missing = with_act - self._acted.get((name, saved.epoch), set())
+        if any(offset <= saved.last_offset for offset in missing):
+            self._world.fail(APART, f"{name}: {saved}, without the acts of {sorted(missing)}")
 
     def _check_owner(self, name: str, node: str, epoch: int, invariant: str) -> None:
         entry = self.entries.get(name)

@@ -12,9 +12,10 @@ some runs there is trouble at random besides, or instead a store that goes back 
 
 Always: a partition has one owner an epoch, and epochs grow; nobody acts, or saves, who is not the owner, and
 who has sealed works no more; what an owner is given is what was saved last, and in each saved state is each
-message once, in order; what is given up was saved; a plan is whole before any of its moves begins, and
-partitions go only where it says, or where somebody asked for by hand, so many at once, from who gives them or
-is gone, to who may have them; who leaves is given nothing more.
+message once, in order, and never without the act that it was to be saved with; what is given up was saved; a
+plan is whole before any of its moves begins, and partitions go only where it says, or where somebody asked
+for by hand, so many at once, from who gives them or is gone, to who may have them; who leaves is given
+nothing more.
 
 When the faults are over: each partition that somebody may have is owned by a worker that may have it, and
 works on it; all is shared out as the planner says, no hand-over is open, the plan has ended; and from then on
@@ -89,6 +90,8 @@ TIMEOUT_S: Final = 1.5
 REBALANCE_S: Final = 2.0
 LEAVE_S: Final = 2.0
 MESSAGE_S_MAX: Final = 1.2
+# Who waits no longer for a save does not know whether it was carried out, mostly.
+IMPATIENT_S: Final = 0.04
 # For so long nothing may move in the end: longer than it takes the leader to look again.
 STILL_S: Final = 1.5 * REBALANCE_S
 
@@ -315,6 +318,10 @@ class AssignmentScenario(Scenario):
             # A change that the operator has given up may still have taken it away.
             unplaced = {} if truth.plan is None else truth.plan.unplaced
             is_told = name in unplaced or name not in truth.partitions
+            if record is not None and record.is_open and not record.step.is_early:
+                # What was handed on is there for the next owner: until there is one the entry stays as it is.
+                is_heirless = entry is not None and entry.lease != truth.lease_of(node)
+                return "" if is_told and is_heirless else f"a hand-over is open: {record}"
             is_well = truth.may_keep(name, node) if node else is_told
             return "" if is_well else f"{name} is owned by {node!r}, and nobody may have it"
         if record is not None and record.is_open:
@@ -422,18 +429,30 @@ class AssignmentScenario(Scenario):
     async def _do_all(self, host: Host, work: Work, chance: Chance) -> None:
         lease = work.claim.placement.lease
         async for offset in work:
-            state = self.sums.step(work.partition, work.handoff.state, offset)
-            work.note(state=state, last_offset=offset)
-            self.truth.noted(work)
+            handoff = replace(
+                work.handoff,
+                state=self.sums.step(work.partition, work.handoff.state, offset),
+                last_offset=offset,
+            )
             told = f"{host.name} {lease} {work.epoch} {offset}"
+            act = Put(ACTS + work.partition.encode(), told.encode())
             with suppress(StoreUnavailable, TimedOut, TimeoutError):
-                await self._act(work, Put(ACTS + work.partition.encode(), told.encode()), chance)
+                await self._act(work, handoff, act, chance)
+            if work.handoff.last_offset != offset:
+                # It was not noted: so nothing of it was done, and the message is to come once more.
+                host.record(f"could not save {work.partition} up to {offset}")
+                return
             if not self._is_calm and chance.flip(0.03):
                 host.record(f"has enough of {work.partition}")
                 return
 
-    async def _act(self, work: Work, act: Put, chance: Chance) -> None:
-        match chance.below(10):
+    async def _act(self, work: Work, handoff: Handoff, act: Put, chance: Chance) -> None:
+        way, offset = chance.below(10), handoff.last_offset
+        is_noted_with_act = way == 2 and offset % 2 == 0
+        if not is_noted_with_act:
+            work.note(handoff)
+            self.truth.noted(work)
+        match way:
             case 0:
                 await work.save()
             case 1:
@@ -441,7 +460,10 @@ class AssignmentScenario(Scenario):
                 async with asyncio.timeout(chance.uniform(0.0, 0.5)):
                     await work.save()
             case 2:
-                await work.save(operations=[act])
+                is_impatient = offset % 3 == 0 and not self._is_calm
+                with self.truth.saving(work, offset, is_noted_with_act=is_noted_with_act):
+                    async with asyncio.timeout(IMPATIENT_S if is_impatient else None):
+                        await work.save(handoff if is_noted_with_act else None, operations=[act])
             case 3 | 4:
                 await work.claim.session.store.commit(work.guards, [act], timeout=TIMEOUT_S)
             case _:
