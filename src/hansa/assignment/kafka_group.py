@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.errors import BadArgument, GroupRefused, HansaError, KafkaUnavailable, MemberFenced, UsageError
@@ -66,6 +66,16 @@ class KafkaMessage(Protocol):
     def offset(self) -> int | None: ...
 
 
+class GroupView(NamedTuple):
+    """What the broker says of a group: how many members, and what it has assigned to the one asked for.
+
+    `parts` is None for a member that it does not know.
+    """
+
+    members_count: int
+    parts: frozenset[KafkaPart] | None
+
+
 class Rebalanced(Protocol):
     """Who is told what the broker does. The group waits until each of these returns."""
 
@@ -101,8 +111,11 @@ class GroupMember(Protocol):
     async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
         """Have Kafka show these as read up to there. Nobody waits for the answer."""
 
+    async def membership(self) -> Membership:
+        """As which member it takes part now; before the broker has answered in no generation, 0 or below."""
+
     async def close(self) -> None:
-        """Leave: what it has is revoked first."""
+        """Leave: what it has is revoked first. Cancelled, that goes on: call it again to wait for its end."""
 
     # -- questions
 
@@ -112,8 +125,8 @@ class GroupMember(Protocol):
     async def range_of(self, part: KafkaPart) -> tuple[int, int]:
         """The first offset that is there, and the one behind the last."""
 
-    async def has(self, membership: Membership, part: KafkaPart) -> bool:
-        """Whether the broker's description of the group names this member as the one that has it."""
+    async def view(self, member: str) -> GroupView:
+        """The broker's description of the group, as far as it is about this member."""
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
         """How long the broker keeps messages of these topics, the longest; None: for ever."""
@@ -288,6 +301,7 @@ class ConfluentMember:
         self._admin: AdminClient | None = None
         self._heard: Rebalanced | None = None
         self._has_more = False
+        self._closing: asyncio.Task[None] | None = None
 
     # -- the group
 
@@ -337,7 +351,16 @@ class ConfluentMember:
         spots = [self._spot(part, offset) for part, offset in offsets.items()]
         await self._call(self._consumer.commit, offsets=spots, asynchronous=True)
 
+    async def membership(self) -> Membership:
+        return read_membership(await self._call(self._consumer.consumer_group_metadata))
+
     async def close(self) -> None:
+        # It cannot be taken back, and nothing may be left of it: its thread waits for what this loop answers.
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"{self._title} closes")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         # Ending a client waits for its threads.
         asking, self._admin = [self._admin], None
         await asyncio.to_thread(asking.clear)
@@ -346,7 +369,7 @@ class ConfluentMember:
 
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
-        membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
+        membership = await self.membership()
         # Not at a place that the client looks up: the answer may come after the seek, and win (librdkafka
         # issue 2256). If 0 is gone, the answer is the first offset that is there: nothing is left out.
         await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
@@ -410,16 +433,15 @@ class ConfluentMember:
         first, behind_last = await asyncio.gather(offset(specs.earliest()), offset(specs.latest()))
         return first, behind_last
 
-    async def has(self, membership: Membership, part: KafkaPart) -> bool:
+    async def view(self, member: str) -> GroupView:
         group, admin = self._settings.group, self._asking()
         futures = await self._ask(lambda: admin.describe_consumer_groups([group], **_PATIENCE))
-        description = await self._answer(futures[group])
-        return any(
-            (spot.topic, spot.partition) == part
-            for member in description.members
-            if member.member_id == membership.member and member.assignment is not None
-            for spot in member.assignment.topic_partitions
-        )
+        members = (await self._answer(futures[group])).members
+        for each in members:
+            if each.member_id == member:
+                spots = [] if each.assignment is None else each.assignment.topic_partitions
+                return GroupView(len(members), frozenset(KafkaPart(it.topic, it.partition) for it in spots))
+        return GroupView(len(members), None)
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # As above.

@@ -20,6 +20,11 @@ description of the group names it.
 The offset that was stored with the state decides where reading goes on. Kafka's committed offset is where a
 partition begins that has no handoff, and shows others how far the work is.
 
+In the protocol of KIP-848 the broker says once what it has assigned, in its answer to a heartbeat. The client
+(librdkafka 2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the
+group would stand still for `max.poll.interval.ms`, and what was newly assigned for ever. So a member asks the
+broker now and then what it has, and if that is not what was heard, it leaves the group and joins it again.
+
 A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
 its session timeout is over, and to itself if it is back before that. The client cannot give the place up.
 """
@@ -33,6 +38,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hansa.assignment.handoff import Handoff, Handoffs
@@ -83,6 +89,9 @@ from hansa.limits import (
     HANDOFF_LIFETIME_S,
     HANDOFF_SAVE_S,
     KAFKA_COMMIT_INTERVAL_S,
+    KAFKA_LOOK_S_MAX,
+    KAFKA_LOOK_S_MIN,
+    KAFKA_LOOKS_PER_S,
     KAFKA_RECEIVE_S,
     KAFKA_RECEIVE_S_MIN,
     KAFKA_REVOKE_S,
@@ -90,7 +99,9 @@ from hansa.limits import (
     KAFKA_SEEKS_COUNT_MAX,
     KAFKA_TAKE_AGAIN_S_MIN,
     KAFKA_WAITING_COUNT_MAX,
+    RECONNECT_JITTER,
 )
+from hansa.runtime.backoff import Backoff
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.store.values import KeyValue, Operation
@@ -121,6 +132,8 @@ class KafkaModeStats:
     """Of these: because of a lower generation, that the broker did not confirm."""
     confirmed_count: int = 0
     """Entries that were taken although the generation was not higher: the broker names this member."""
+    rejoined_count: int = 0
+    """How often this member left its group and joined again, as it had missed what it was assigned."""
     cut_off_count: int = 0
     """Works that did not end in a rebalance's time."""
     received_count: int = 0
@@ -204,6 +217,8 @@ class KafkaMode:
         )
         limit_s = KAFKA_REVOKE_SHARE_MAX * self._new_settings(group="?").poll_interval_s
         self._revoke_s = min(revoke_timeout, limit_s)
+        # The classic protocol has a member answer each assignment, and tells it until it does.
+        self._may_miss = protocol == "consumer"
         self._lifetime_s = handoff_lifetime
         self._open_member = open_member
         self.stats = KafkaModeStats()
@@ -235,6 +250,14 @@ class KafkaMode:
         self._saved: dict[KafkaPart, int] = {}
         self._committed: dict[KafkaPart, int] = {}
         self._commit_due_s = 0.0
+        self._looks = Backoff(
+            s_min=KAFKA_LOOK_S_MIN,
+            s_max=KAFKA_LOOK_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=worker.environment.chance,
+        )
+        self._look_due_s = inf
+        self._has_missed = False
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._fail)
         self._context = copy_context()
@@ -242,7 +265,7 @@ class KafkaMode:
         self._is_in_trouble = False
         self._is_leaving = False
         self._has_ended = False
-        self._member: GroupMember = self._open_member(self._new_settings(group=worker.group))
+        self._member: GroupMember = self._new_member()
 
     async def run(self) -> None:
         """Take part in the group until `leave`, or cancelled.
@@ -388,7 +411,7 @@ class KafkaMode:
         await self._worker.sessions.live()
         seen = await self._entries.look(name)
         if not is_believed(mine, seen.note):
-            if not await self._member.has(mine, tenure.part):
+            if tenure.part not in ((await self._member.view(mine.member)).parts or ()):
                 self.stats.refused_count += 1
                 there = "what nobody can read" if seen.note is None else f"generation {seen.note.generation}"
                 raise Conflict(
@@ -532,28 +555,78 @@ class KafkaMode:
                 opening.end()
 
     async def _consume(self) -> None:
-        member = self._member
         try:
-            await member.join(self._topics, self)
-            while not self._is_leaving:
-                self._do(self._share.tick(now=self._now()))
-                await self._steer()
-                await self._receive(KAFKA_RECEIVE_S_MIN if self._openings else KAFKA_RECEIVE_S)
-                self._check()
-                if self._now() >= self._commit_due_s:
-                    self._commit_due_s = self._now() + KAFKA_COMMIT_INTERVAL_S
-                    for claim in self._tenures:
-                        self._remember_saved(claim)
-                    await self._commit(list(self._saved))
-            await member.close()
+            while True:
+                await self._member.join(self._topics, self)
+                self._look_due_s = self._now() + self._looks.next_s() if self._may_miss else inf
+                await self._take_part()
+                await self._member.close()
+                if self._is_leaving:
+                    return
+                self._begin_anew()
         except BaseException:
             # Nothing may be done under a place in the group that is given up without a word.
-            parts = [tenure.part for tenure in self._share.tenures]
-            self._do(self._share.lost(parts), "this worker takes part in its group no more")
-            self._settle_openings()
+            self._drop_all("this worker takes part in its group no more")
             with suppress(HansaError):
-                await member.close()
+                await self._member.close()
             raise
+
+    async def _take_part(self) -> None:
+        """Until the worker leaves, or its member has missed something."""
+        while not self._is_leaving and not self._has_missed:
+            self._do(self._share.tick(now=self._now()))
+            await self._steer()
+            await self._receive(KAFKA_RECEIVE_S_MIN if self._openings else KAFKA_RECEIVE_S)
+            self._check()
+            if self._now() >= self._commit_due_s:
+                self._commit_due_s = self._now() + KAFKA_COMMIT_INTERVAL_S
+                for claim in self._tenures:
+                    self._remember_saved(claim)
+                await self._commit(list(self._saved))
+            if self._now() >= self._look_due_s:
+                self._look_due_s = inf
+                self._spawn(self._look(await self._member.membership()), "looks at its group")
+
+    def _begin_anew(self) -> None:
+        """The next member of this worker, after the end of one that has missed something."""
+        self._drop_all("its member has left the group")
+        self._has_missed = False
+        self.stats.rejoined_count += 1
+        self._member = self._new_member()
+
+    def _drop_all(self, reason: str) -> None:
+        parts = [tenure.part for tenure in self._share.tenures]
+        self._do(self._share.lost(parts), reason)
+        self._settle_openings()
+        self._forget_parts(parts)
+
+    def _new_member(self) -> GroupMember:
+        return self._open_member(self._new_settings(group=self._worker.group))
+
+    async def _look(self, mine: Membership) -> None:
+        """See whether the broker has assigned to this member something that it was not told."""
+        members_count = 0
+        try:
+            view = await self._member.view(mine.member)
+        except (KafkaUnavailable, GroupRefused) as error:
+            logger.debug("%s cannot see what the broker has assigned to it: %s", self._name, error)
+        else:
+            members_count = view.members_count
+            # One that is not known there is about to hear of it.
+            if view.parts is not None and mine.generation > 0:
+                self._has_missed = self._share.has_missed(view.parts)
+                here = {tenure.part for tenure in self._share.tenures}
+                if self._has_missed:
+                    logger.warning(
+                        "%s joins its group again: the broker has assigned %s to it, and it was told of %s",
+                        self._name,
+                        names_of(view.parts),
+                        names_of(here),
+                    )
+                elif here == view.parts:
+                    self._looks.reset()
+        pause_s = max(self._looks.next_s(), members_count / KAFKA_LOOKS_PER_S)
+        self._look_due_s = self._now() + pause_s
 
     async def _steer(self) -> None:
         """Send the consumer where works begin, and let flow what has room."""
@@ -623,7 +696,9 @@ class KafkaMode:
     def _strayed(self, opening: _Opening) -> bool:
         """Whether the client is to be sent there once more: else it reads all that lies before."""
         may_seek = opening.is_fresh and opening.seeks_count < KAFKA_SEEKS_COUNT_MAX
-        return may_seek and opening not in self._openings
+        # Where it is about to be sent, maybe for the next work on it, counts.
+        is_due = any(each.tenure.part == opening.tenure.part for each in self._openings)
+        return may_seek and not is_due
 
     async def _commit(self, parts: Sequence[KafkaPart]) -> None:
         """Show in Kafka how far the saved works are."""
@@ -689,11 +764,12 @@ class KafkaMode:
             following.close()
 
     def _hear_entry(self, item: KeyValue) -> None:
-        for claim, tenure in list(self._tenures.items()):
+        now, _ = read_entry(item)
+        for claim in list(self._tenures):
             # Its own release is one that it waits for, or sees to.
-            is_ending = self._share.state_of(tenure) is TenureState.ENDING
-            if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_ending:
-                claim.drop(f"its entry names {read_entry(item)[0].node or 'nobody'!r} now")
+            is_release = not now.node and now.epoch == claim.epoch
+            if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_release:
+                claim.drop(f"its entry names {now.node or 'nobody'!r} now")
 
     async def _sweep(self, lifetime_s: float) -> None:
         """Delete old handoffs now and then, whenever this worker leads the group."""

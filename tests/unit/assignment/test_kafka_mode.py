@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from hansa.assignment import kafka_mode
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff, Handoffs
-from hansa.assignment.kafka_group import KafkaSettings, as_error
+from hansa.assignment.kafka_group import ConfluentMember, KafkaSettings, as_error
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import Membership
 from hansa.assignment.topology import (
@@ -20,7 +20,7 @@ from hansa.assignment.topology import (
     PartitionLost,
     PartitionRevoked,
 )
-from hansa.assignment.work import Work
+from hansa.assignment.work import Work, WorkState
 from hansa.assignment.worker import FailedHandoff
 from hansa.coordination.placed import Placement
 from hansa.errors import (
@@ -168,6 +168,7 @@ async def test_a_member_of_an_earlier_generation_takes_nothing_and_reads_nothing
         await new.until(lambda: len(new.read.get(A.name, ())) == 5)
         async with KafkaStage(store, name="old") as old:
             old.member.logs[A] = 5
+            old.member.named[A] = Membership("new", 5)
             await old.member.assign(A, generation=4, member="old")
             await old.until(lambda: old.mode.stats.refused_count > 1)
             assert not old.worker.works
@@ -186,6 +187,7 @@ async def test_an_old_owner_is_told_its_loss_by_the_store_before_the_broker_says
         work = old.worker.works[A.name]
         async with KafkaStage(store, name="new") as new:
             new.member.logs[A] = 5
+            old.member.named[A] = Membership("new", 2)
             await new.member.assign(A, generation=2, member="new")
             await new.until(lambda: A.name in new.worker.works)
             await old.until(lambda: A.name in old.losses)
@@ -256,6 +258,32 @@ async def test_a_work_that_is_slow_pauses_its_partition_alone_and_misses_nothing
         assert read[A.name] == list(range(count))
         assert A in stage.member.pauses
         assert stage.mode.stats.dropped_count == 0
+
+
+async def test_a_work_whose_partition_is_somebody_elses_by_now_keeps_no_rebalance_waiting() -> None:
+    cancelled = asyncio.Event()
+
+    async def deaf(work: Work) -> None:
+        async with work:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+    async with KafkaStage(handler=deaf) as stage:
+        await stage.member.assign(A)
+        await stage.until(lambda: A.name in stage.worker.works)
+        await stage.until(lambda: stage.worker.works[A.name].state is WorkState.RUNNING)
+        revoking = asyncio.create_task(stage.member.revoke(A))
+        await stage.until(lambda: stage.worker.works[A.name].is_ending)
+        epoch = stage.worker.works[A.name].epoch + 1
+        other = Placement(node="z", lease=7, epoch=epoch, body=EntryNote(generation=9).encode())
+        await stage.store.commit([], [Put(Keys().assignment(GROUP, A.name), other.encode())])
+        await stage.until(revoking.done)
+        assert cancelled.is_set()
+        assert stage.mode.stats.cut_off_count == 0
+        assert stage.mode.stats.revoke_s < 2.0
+        assert (await stage.entry(A))[0] == other
 
 
 async def test_a_work_that_does_not_end_is_cut_off_with_what_it_noted() -> None:
@@ -440,6 +468,37 @@ async def test_a_client_that_goes_elsewhere_than_it_was_sent_is_sent_once_more()
         assert stage.mode.stats.missing_count == 0
 
 
+async def test_what_came_before_the_seek_does_not_end_the_messages_of_the_next_work() -> None:
+    ends: list[str] = []
+
+    async def handler(work: Work) -> None:
+        async with work:
+            if not ends:
+                ends.append("failed")
+                raise ValueError("for the test")
+            async for message in work:
+                work.note(last_offset=message.offset())
+            ends.append(work.reason)
+
+    async with KafkaStage(handler=handler) as stage:
+        stage.member.committed[A] = 5
+        stage.member.logs[A] = 5
+        flows = stage.mode._flows
+        await stage.member.assign(A)
+        await stage.until(lambda: A in flows)
+        first = flows[A]
+        # The next work waits for its seek while a message from before that of the first one comes.
+        await stage.until(lambda: stage.mode._openings)
+        stage.member.strays.append(HandMessage(A, 3))
+        await stage.until(lambda: stage.mode.stats.dropped_count == 1)
+        await stage.until(lambda: flows[A] is not first and not stage.mode._openings)
+        stage.member.logs[A] = 8
+        await stage.until(lambda: stage.worker.works[A.name].handoff.last_offset == 7)
+        assert ends == ["failed"]
+        await stage.member.revoke(A)
+        assert ends[1:] == ["the group gives it to another member"]
+
+
 async def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
     async with KafkaStage() as stage:
         stage.member.logs[A] = 4
@@ -451,6 +510,60 @@ async def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
         assert stage.read[A.name] == [6, 7, 8]
         assert len(stage.member.sought) <= KAFKA_SEEKS_COUNT_MAX
         assert stage.mode.stats.missing_count == 0
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_mode, "KAFKA_LOOK_S_MIN", 0.02)
+
+
+@pytest.mark.spec("ASG-03")
+@pytest.mark.usefixtures("looks_often")
+async def test_a_member_that_missed_what_it_was_assigned_joins_again_and_is_told() -> None:
+    async with KafkaStage() as stage:
+        stage.member.logs |= {A: 5, B: 5}
+        await stage.member.assign(A)
+        await stage.until(lambda: len(stage.read.get(A.name, ())) == 5)
+        missed = stage.member
+        missed.untold = {B}
+        await stage.until(lambda: stage.member is not missed and stage.member.heard is not None)
+        # It has left in order.
+        assert missed.is_closed
+        saved = await stage.handoff(A)
+        assert saved is not None
+        assert saved.handoff.last_offset == 4
+        assert not stage.told(PartitionLost)
+        await stage.member.assign(A, B, generation=2, member="n")
+        await stage.until(lambda: len(stage.read.get(B.name, ())) == 5)
+        stage.member.logs[A] = 7
+        await stage.until(lambda: len(stage.read[A.name]) == 7)
+        assert stage.read[A.name] == list(range(7))
+        assert stage.mode.stats.rejoined_count == 1
+
+
+@pytest.mark.usefixtures("looks_often")
+async def test_a_member_that_missed_a_revocation_joins_again() -> None:
+    async with KafkaStage() as stage:
+        stage.member.logs |= {A: 5, B: 5}
+        await stage.member.assign(A, B)
+        await stage.until(lambda: len(stage.worker.works) == 2)
+        missed = stage.member
+        missed.named[B] = Membership("other", 2)
+        await stage.until(lambda: stage.mode.stats.rejoined_count)
+        assert missed.is_closed
+        assert (await stage.entry(B))[0].node == ""
+
+
+@pytest.mark.usefixtures("looks_often")
+async def test_a_member_that_has_what_the_broker_says_stays() -> None:
+    async with KafkaStage() as stage:
+        await stage.member.assign(A)
+        await stage.until(lambda: stage.member.views_count > 5)
+        await stage.member.assign(B)
+        await stage.member.revoke(A)
+        count = stage.member.views_count
+        await stage.until(lambda: stage.member.views_count > count + 5)
+        assert stage.mode.stats.rejoined_count == 0
 
 
 async def test_leaving_gives_all_back_in_order() -> None:
@@ -593,6 +706,30 @@ def test_an_error_of_the_client_says_whether_it_is_worth_another_try(
 ) -> None:
     error = KafkaError(code, text) if text else KafkaError(code)
     assert type(as_error(error, "the member")) is kind
+
+
+async def test_a_close_that_is_cancelled_goes_on_and_is_waited_for_by_the_next_one() -> None:
+    may_end = asyncio.Event()
+    calls: list[str] = []
+
+    class SlowConsumer:
+        async def close(self) -> None:
+            calls.append("begins")
+            await may_end.wait()
+            calls.append("ends")
+
+    member = ConfluentMember(KafkaSettings(servers="b", group="g"))
+    member._consumer = SlowConsumer()
+    first = asyncio.create_task(member.close())
+    while not calls:
+        await asyncio.sleep(0.001)
+    first.cancel()
+    await asyncio.wait((first,))
+    assert first.cancelled()
+    second = asyncio.create_task(member.close())
+    asyncio.get_running_loop().call_later(0.02, may_end.set)
+    await second
+    assert calls == ["begins", "ends"]
 
 
 def test_without_the_client_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
