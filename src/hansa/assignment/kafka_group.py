@@ -312,7 +312,9 @@ class ConfluentMember:
         self._heard = heard
         made = {**self._settings.of_consumer(), "error_cb": self._on_error}
         try:
-            self._consumer = AIOConsumer(made, max_workers=2)
+            # A thread for each call that may be under way: `receive` whose caller was cancelled and whose
+            # callback goes on, the call within that callback, and `close`, which waits for both.
+            self._consumer = AIOConsumer(made, max_workers=3)
         except KafkaException as error:
             raise BadArgument(f"librdkafka refuses these settings: {error.args[0].str()}") from error
         await self._call(
