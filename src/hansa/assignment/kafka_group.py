@@ -475,6 +475,8 @@ class ConfluentMember:
     def _asking(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
+        if self._closing is not None:
+            raise KafkaUnavailable(f"{self._title} is closed")
         if self._admin is None:
             self._admin = AdminClient(self._settings.of_client())
         return self._admin

@@ -786,13 +786,32 @@ class KafkaMode:
                     self.is_leading = True
                     while True:
                         await asyncio.sleep(environment.chance.uniform(0.5, 1.5) * ASSIGNMENT_SWEEP_S)
-                        with suppress(*TROUBLE, BadRecord):
-                            await handoffs.sweep(lifetime=lifetime_s, kept=await self._entries.owned())
+                        if await self._outlive_messages(lifetime_s):
+                            with suppress(*TROUBLE, BadRecord):
+                                await handoffs.sweep(lifetime=lifetime_s, kept=await self._entries.owned())
             except* (*TROUBLE, Fenced, Conflict) as errors:
                 logger.info("%s leads no more: %s", self._name, errors.exceptions[0])
             finally:
                 self.is_leading = False
             await asyncio.sleep(backoff.next_s())
+
+    async def _outlive_messages(self, lifetime_s: float) -> bool:
+        """Whether handoffs are still kept for longer than messages: a topic's retention may be changed."""
+        try:
+            retention_s = await self._member.retention_s(self._topics)
+        except (KafkaUnavailable, GroupRefused) as error:
+            logger.warning("%s deletes no old handoffs now: %s", self._name, error)
+            return False
+        if retention_s is not None and retention_s < lifetime_s:
+            return True
+        logger.error(
+            "%s deletes no handoffs of %g s any more: by now %s keep messages %s",
+            self._name,
+            lifetime_s,
+            ", ".join(self._topics),
+            "for ever" if retention_s is None else f"for {retention_s:g} s",
+        )
+        return False
 
     # -- small things
 

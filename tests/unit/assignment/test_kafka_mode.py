@@ -653,6 +653,24 @@ async def test_old_handoffs_go_but_for_partitions_that_somebody_has_or_had_when_
             assert await handoffs.load(A.name) is not None
 
 
+@pytest.mark.spec("ASG-06")
+@pytest.mark.parametrize("kept_s", [0.3, None])
+async def test_handoffs_stay_when_the_topics_retention_is_raised_later(
+    kept_s: float | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kafka_mode, "ASSIGNMENT_SWEEP_S", 0.02)
+    async with KafkaStage(handoff_lifetime=0.2, kept_s=0.1) as stage:
+        stage.member.logs[A] = 3
+        await stage.member.assign(A)
+        await stage.until(lambda: len(stage.read.get(A.name, ())) == 3)
+        stage.member.kept_s = kept_s
+        await stage.member.revoke(A)
+        await stage.until(lambda: caplog.text.count("deletes no handoffs") > 1)
+        began_s = asyncio.get_running_loop().time()
+        await stage.until(lambda: asyncio.get_running_loop().time() - began_s > 0.6)
+        assert await stage.handoff(A) is not None
+
+
 async def test_a_worker_leaves_though_its_broker_was_never_there() -> None:
     async with KafkaStage(handoff_lifetime=60.0, trouble=KafkaUnavailable("away")) as stage:
         await stage.until(lambda: stage.mode.stats.errors_count > 1)
