@@ -28,6 +28,7 @@ from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.errors import BadArgument, GroupRefused, HansaError, KafkaUnavailable, MemberFenced, UsageError
 from hansa.limits import KAFKA_BATCH_COUNT_MAX, KAFKA_QUESTION_S
 from hansa.runtime.mailboxes import Waiters
+from hansa.runtime.tasks import TaskScope
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -301,6 +302,8 @@ class ConfluentMember:
         self._admin: AdminClient | None = None
         self._heard: Rebalanced | None = None
         self._has_more = False
+        # Whoever waits for its end is told how it ended.
+        self._tasks = TaskScope(self._title, lambda error: None)
         self._closing: asyncio.Task[None] | None = None
 
     # -- the group
@@ -359,7 +362,7 @@ class ConfluentMember:
     async def close(self) -> None:
         # It cannot be taken back, and nothing may be left of it: its thread waits for what this loop answers.
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name=f"{self._title} closes")
+            self._closing = self._tasks.spawn(self._close(), "closes")
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

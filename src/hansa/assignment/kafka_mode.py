@@ -20,10 +20,8 @@ description of the group names it.
 The offset that was stored with the state decides where reading goes on. Kafka's committed offset is where a
 partition begins that has no handoff, and shows others how far the work is.
 
-In the protocol of KIP-848 the broker says once what it has assigned, in its answer to a heartbeat. The client
-(librdkafka 2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the
-group would stand still for `max.poll.interval.ms`, and what was newly assigned for ever. So a member asks the
-broker now and then what it has, and if that is not what was heard, it leaves the group and joins it again.
+A member that has missed what the broker assigned to it (see `kafka_lookout`) leaves the group in order, and
+another one joins in its place.
 
 A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
 its session timeout is over, and to itself if it is back before that. The client cannot give the place up.
@@ -41,7 +39,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hansa.assignment.handoff import Handoff, Handoffs
+from hansa.assignment.handoff import Handoff
 from hansa.assignment.kafka_entries import KafkaEntries, read_entry, revision_of
 from hansa.assignment.kafka_group import (
     ConfluentMember,
@@ -52,6 +50,7 @@ from hansa.assignment.kafka_group import (
     Protocols,
     import_client,
 )
+from hansa.assignment.kafka_lookout import KafkaLookout
 from hansa.assignment.kafka_share import (
     AskWork,
     BeginWork,
@@ -66,15 +65,14 @@ from hansa.assignment.kafka_share import (
     TakeEntry,
     TenureState,
     is_believed,
+    names_of,
 )
-from hansa.assignment.topology import election_of
+from hansa.assignment.kafka_sweep import KafkaSweep
 from hansa.assignment.work import WorkState
-from hansa.coordination.election import Election
 from hansa.coordination.following import TROUBLE, changes, patient_backoff
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import (
     BadArgument,
-    BadRecord,
     Conflict,
     Fenced,
     GroupRefused,
@@ -82,16 +80,11 @@ from hansa.errors import (
     KafkaUnavailable,
     MemberFenced,
     NotHeld,
-    UsageError,
 )
 from hansa.limits import (
-    ASSIGNMENT_SWEEP_S,
     HANDOFF_LIFETIME_S,
     HANDOFF_SAVE_S,
     KAFKA_COMMIT_INTERVAL_S,
-    KAFKA_LOOK_S_MAX,
-    KAFKA_LOOK_S_MIN,
-    KAFKA_LOOKS_PER_S,
     KAFKA_RECEIVE_S,
     KAFKA_RECEIVE_S_MIN,
     KAFKA_REVOKE_S,
@@ -99,9 +92,7 @@ from hansa.limits import (
     KAFKA_SEEKS_COUNT_MAX,
     KAFKA_TAKE_AGAIN_S_MIN,
     KAFKA_WAITING_COUNT_MAX,
-    RECONNECT_JITTER,
 )
-from hansa.runtime.backoff import Backoff
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.store.values import KeyValue, Operation
@@ -223,12 +214,16 @@ class KafkaMode:
         self._open_member = open_member
         self.stats = KafkaModeStats()
         self.last_error: HansaError | None = None
-        self.is_leading = False
+        self._sweep: KafkaSweep | None = None
+
+    @property
+    def is_leading(self) -> bool:
         """Whether this worker deletes the group's old handoffs: one of the group does, by an `Election`.
 
         For single work of your own that Kafka does not share out have an `Election` of your own on the same
         sessions.
         """
+        return self._sweep is not None and self._sweep.is_leading
 
     # -- for the worker
 
@@ -250,14 +245,7 @@ class KafkaMode:
         self._saved: dict[KafkaPart, int] = {}
         self._committed: dict[KafkaPart, int] = {}
         self._commit_due_s = 0.0
-        self._looks = Backoff(
-            s_min=KAFKA_LOOK_S_MIN,
-            s_max=KAFKA_LOOK_S_MAX,
-            jitter=RECONNECT_JITTER,
-            chance=worker.environment.chance,
-        )
-        self._look_due_s = inf
-        self._has_missed = False
+        self._lookout = KafkaLookout(self._share, name=self._name, chance=worker.environment.chance)
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._fail)
         self._context = copy_context()
@@ -274,10 +262,8 @@ class KafkaMode:
         """
         self._context = copy_context()
         try:
-            lifetime_s = await self._checked_lifetime_s()
+            await self._begin_sweep()
             self._spawn(self._follow_entries(), "following entries")
-            if lifetime_s is not None:
-                self._spawn(self._sweep(lifetime_s), "sweeping")
             await self._consume()
         finally:
             self._has_ended = True
@@ -558,7 +544,8 @@ class KafkaMode:
         try:
             while True:
                 await self._member.join(self._topics, self)
-                self._look_due_s = self._now() + self._looks.next_s() if self._may_miss else inf
+                if self._may_miss:
+                    self._lookout.begin(now=self._now())
                 await self._take_part()
                 await self._member.close()
                 if self._is_leaving:
@@ -573,7 +560,7 @@ class KafkaMode:
 
     async def _take_part(self) -> None:
         """Until the worker leaves, or its member has missed something."""
-        while not self._is_leaving and not self._has_missed:
+        while not self._is_leaving and not self._lookout.has_missed:
             self._do(self._share.tick(now=self._now()))
             await self._steer()
             await self._receive(KAFKA_RECEIVE_S_MIN if self._openings else KAFKA_RECEIVE_S)
@@ -583,14 +570,13 @@ class KafkaMode:
                 for claim in self._tenures:
                     self._remember_saved(claim)
                 await self._commit(list(self._saved))
-            if self._now() >= self._look_due_s:
-                self._look_due_s = inf
+            if self._now() >= self._lookout.due_s:
+                self._lookout.due_s = inf
                 self._spawn(self._look(await self._member.membership()), "looks at its group")
 
     def _begin_anew(self) -> None:
         """The next member of this worker, after the end of one that has missed something."""
         self._drop_all("its member has left the group")
-        self._has_missed = False
         self.stats.rejoined_count += 1
         self._member = self._new_member()
 
@@ -604,29 +590,8 @@ class KafkaMode:
         return self._open_member(self._new_settings(group=self._worker.group))
 
     async def _look(self, mine: Membership) -> None:
-        """See whether the broker has assigned to this member something that it was not told."""
-        members_count = 0
-        try:
-            view = await self._member.view(mine.member)
-        except (KafkaUnavailable, GroupRefused) as error:
-            logger.debug("%s cannot see what the broker has assigned to it: %s", self._name, error)
-        else:
-            members_count = view.members_count
-            # One that is not known there is about to hear of it.
-            if view.parts is not None and mine.generation > 0:
-                self._has_missed = self._share.has_missed(view.parts)
-                here = {tenure.part for tenure in self._share.tenures}
-                if self._has_missed:
-                    logger.warning(
-                        "%s joins its group again: the broker has assigned %s to it, and it was told of %s",
-                        self._name,
-                        names_of(view.parts),
-                        names_of(here),
-                    )
-                elif here == view.parts:
-                    self._looks.reset()
-        pause_s = max(self._looks.next_s(), members_count / KAFKA_LOOKS_PER_S)
-        self._look_due_s = self._now() + pause_s
+        pause_s = await self._lookout.look(self._member, mine)
+        self._lookout.due_s = self._now() + pause_s
 
     async def _steer(self) -> None:
         """Send the consumer where works begin, and let flow what has room."""
@@ -721,34 +686,26 @@ class KafkaMode:
 
     # -- tasks
 
-    async def _checked_lifetime_s(self) -> float | None:
-        """How long handoffs are kept, None: for ever. Raises `UsageError` when the topics keep more."""
+    async def _begin_sweep(self) -> None:
+        """See how long handoffs are kept, however long the broker is away. Raises `UsageError`."""
         if self._lifetime_s is None:
-            return None
+            return
+        self._sweep = KafkaSweep(
+            self._worker,
+            self._entries,
+            topics=self._topics,
+            lifetime_s=self._lifetime_s,
+            ask=lambda: self._member.retention_s(self._topics),
+        )
         backoff = patient_backoff(self._worker.environment.chance)
-        while True:
-            if self._is_leaving:
-                return None
+        while not self._is_leaving:
             try:
-                retention_s = await self._member.retention_s(self._topics)
-                break
+                if await self._sweep.is_needed():
+                    self._spawn(self._sweep.run(), "sweeping")
+                return
             except KafkaUnavailable as error:
                 self.failed(error)
-            except GroupRefused as refused:
-                raise UsageError(
-                    f"it may not be looked up how long {', '.join(self._topics)} keep messages ({refused}):"
-                    " grant it, or have handoffs kept for ever with handoff_lifetime=None"
-                ) from refused
             await asyncio.sleep(backoff.next_s())
-        if retention_s is None:
-            return None
-        if self._lifetime_s <= retention_s:
-            raise UsageError(
-                f"handoffs are kept for {self._lifetime_s:g} s, but messages of {', '.join(self._topics)} for"
-                f" {retention_s:g} s: there would be some to read, and no state to go on from. Give a longer"
-                " handoff_lifetime, or None"
-            )
-        return self._lifetime_s
 
     async def _follow_entries(self) -> None:
         """Hear of others that take what this process has."""
@@ -771,48 +728,6 @@ class KafkaMode:
             if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_release:
                 claim.drop(f"its entry names {now.node or 'nobody'!r} now")
 
-    async def _sweep(self, lifetime_s: float) -> None:
-        """Delete old handoffs now and then, whenever this worker leads the group."""
-        worker = self._worker
-        environment = worker.environment.fork("kafka sweep")
-        election = Election(worker.sessions, election_of(worker.group))
-        handoffs = Handoffs(
-            self._store, worker.group, cluster=worker.members.cluster, environment=environment
-        )
-        backoff = patient_backoff(environment.chance)
-        while True:
-            try:
-                async with election.campaign():
-                    self.is_leading = True
-                    while True:
-                        await asyncio.sleep(environment.chance.uniform(0.5, 1.5) * ASSIGNMENT_SWEEP_S)
-                        if await self._outlive_messages(lifetime_s):
-                            with suppress(*TROUBLE, BadRecord):
-                                await handoffs.sweep(lifetime=lifetime_s, kept=await self._entries.owned())
-            except* (*TROUBLE, Fenced, Conflict) as errors:
-                logger.info("%s leads no more: %s", self._name, errors.exceptions[0])
-            finally:
-                self.is_leading = False
-            await asyncio.sleep(backoff.next_s())
-
-    async def _outlive_messages(self, lifetime_s: float) -> bool:
-        """Whether handoffs are still kept for longer than messages: a topic's retention may be changed."""
-        try:
-            retention_s = await self._member.retention_s(self._topics)
-        except (KafkaUnavailable, GroupRefused) as error:
-            logger.warning("%s deletes no old handoffs now: %s", self._name, error)
-            return False
-        if retention_s is not None and retention_s < lifetime_s:
-            return True
-        logger.error(
-            "%s deletes no handoffs of %g s any more: by now %s keep messages %s",
-            self._name,
-            lifetime_s,
-            ", ".join(self._topics),
-            "for ever" if retention_s is None else f"for {retention_s:g} s",
-        )
-        return False
-
     # -- small things
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -829,7 +744,3 @@ class KafkaMode:
 
     def _now(self) -> float:
         return self._store.clock.monotonic()
-
-
-def names_of(parts: Collection[KafkaPart]) -> str:
-    return ", ".join(part.name for part in sorted(parts)) or "nothing"

@@ -30,7 +30,7 @@ What the broker has assigned may never be heard: see `has_missed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import inf
@@ -300,3 +300,8 @@ def is_believed(mine: Membership, note: EntryNote | None) -> bool:
     if mine.generation == note.generation:
         return mine.member == note.member
     return mine.generation > note.generation
+
+
+def names_of(parts: Collection[KafkaPart]) -> str:
+    """For people."""
+    return ", ".join(part.name for part in sorted(parts)) or "nothing"
