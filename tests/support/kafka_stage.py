@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 
 from hansa.assignment.handoff import Handoffs, SavedHandoff
 from hansa.assignment.kafka_entries import read_entry
-from hansa.assignment.kafka_group import KafkaSettings, Rebalanced
+from hansa.assignment.kafka_group import GroupView, KafkaSettings, Rebalanced
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.assignment.topology import EntryNote, TopologyEvent
@@ -83,13 +83,16 @@ class HandMember:
         self.committed: dict[KafkaPart, int] = {}
         # Members that the broker names as the ones that have a partition.
         self.named: dict[KafkaPart, Membership] = {}
-        self.named_count = 0
+        # What it has assigned to this member without having told it.
+        self.untold: set[KafkaPart] = set()
+        self.views_count = 0
         self.strays: deque[HandMessage] = deque()
         self.kept_s: float | None = 1.0
         self.trouble: HansaError | None = None
         # The first seek of these sends the client elsewhere.
         self.strayed: set[KafkaPart] = set()
         self.is_closed = False
+        self._membership = Membership("m", 1)
         self._orders: deque[tuple[Callable[[], Awaitable[None]], asyncio.Future[None]]] = deque()
         self._revoked_at_end: list[KafkaPart] = []
 
@@ -106,7 +109,8 @@ class HandMember:
             for part in parts:
                 self.places[part] = None
                 self.paused.add(part)
-            await self._listener.assigned(parts, Membership(member, generation))
+            self._membership = Membership(member, generation)
+            await self._listener.assigned(parts, self._membership)
 
         await self.told(order)
 
@@ -197,9 +201,14 @@ class HandMember:
     async def range_of(self, part: KafkaPart) -> tuple[int, int]:
         return self.firsts.get(part, 0), self.logs.get(part, 0)
 
-    async def has(self, membership: Membership, part: KafkaPart) -> bool:
-        self.named_count += 1
-        return self.named.get(part) == membership
+    async def membership(self) -> Membership:
+        return self._membership
+
+    async def view(self, member: str) -> GroupView:
+        self.views_count += 1
+        named = {part for part, other in self.named.items() if other.member == member}
+        others = {part for part, other in self.named.items() if other.member != member}
+        return GroupView(2, frozenset(self.places.keys() | self.untold | named) - others)
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
         if self.trouble is not None:
@@ -250,7 +259,11 @@ class KafkaStage:
         self._running: asyncio.Task[None] | None = None
 
     def _open(self, settings: KafkaSettings) -> HandMember:
+        before = getattr(self, "member", None)
         self.member = HandMember(settings)
+        if before is not None:
+            # What is the broker's.
+            self.member.logs, self.member.committed = before.logs, before.committed
         self.member.kept_s, self.member.trouble = self._kept_s, self._trouble
         return self.member
 

@@ -15,6 +15,7 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
 - `store_mode`: how partitions come and go where a leader places them.
 - `kafka_mode`: how they do in a Kafka group. `kafka_group`: a member of such a group, and its messages.
   `kafka_share`: what the member does about each partition. `kafka_entries`: who has which, in the store.
+  `kafka_lookout`: whether the member knows what it was assigned. `kafka_sweep`: how long handoffs are kept.
 """
 
 from typing import TYPE_CHECKING

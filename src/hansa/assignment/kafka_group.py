@@ -22,12 +22,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.errors import BadArgument, GroupRefused, HansaError, KafkaUnavailable, MemberFenced, UsageError
 from hansa.limits import KAFKA_BATCH_COUNT_MAX, KAFKA_QUESTION_S
 from hansa.runtime.mailboxes import Waiters
+from hansa.runtime.tasks import TaskScope
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -66,6 +67,16 @@ class KafkaMessage(Protocol):
     def offset(self) -> int | None: ...
 
 
+class GroupView(NamedTuple):
+    """What the broker says of a group: how many members, and what it has assigned to the one asked for.
+
+    `parts` is None for a member that it does not know.
+    """
+
+    members_count: int
+    parts: frozenset[KafkaPart] | None
+
+
 class Rebalanced(Protocol):
     """Who is told what the broker does. The group waits until each of these returns."""
 
@@ -101,8 +112,11 @@ class GroupMember(Protocol):
     async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
         """Have Kafka show these as read up to there. Nobody waits for the answer."""
 
+    async def membership(self) -> Membership:
+        """As which member it takes part now; before the broker has answered in no generation, 0 or below."""
+
     async def close(self) -> None:
-        """Leave: what it has is revoked first."""
+        """Leave: what it has is revoked first. Cancelled, that goes on: call it again to wait for its end."""
 
     # -- questions
 
@@ -112,8 +126,8 @@ class GroupMember(Protocol):
     async def range_of(self, part: KafkaPart) -> tuple[int, int]:
         """The first offset that is there, and the one behind the last."""
 
-    async def has(self, membership: Membership, part: KafkaPart) -> bool:
-        """Whether the broker's description of the group names this member as the one that has it."""
+    async def view(self, member: str) -> GroupView:
+        """The broker's description of the group, as far as it is about this member."""
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
         """How long the broker keeps messages of these topics, the longest; None: for ever."""
@@ -288,6 +302,9 @@ class ConfluentMember:
         self._admin: AdminClient | None = None
         self._heard: Rebalanced | None = None
         self._has_more = False
+        # Whoever waits for its end is told how it ended.
+        self._tasks = TaskScope(self._title, lambda error: None)
+        self._closing: asyncio.Task[None] | None = None
 
     # -- the group
 
@@ -298,7 +315,9 @@ class ConfluentMember:
         self._heard = heard
         made = {**self._settings.of_consumer(), "error_cb": self._on_error}
         try:
-            self._consumer = AIOConsumer(made, max_workers=2)
+            # A thread for each call that may be under way: `receive` whose caller was cancelled and whose
+            # callback goes on, the call within that callback, and `close`, which waits for both.
+            self._consumer = AIOConsumer(made, max_workers=3)
         except KafkaException as error:
             raise BadArgument(f"librdkafka refuses these settings: {error.args[0].str()}") from error
         await self._call(
@@ -337,7 +356,16 @@ class ConfluentMember:
         spots = [self._spot(part, offset) for part, offset in offsets.items()]
         await self._call(self._consumer.commit, offsets=spots, asynchronous=True)
 
+    async def membership(self) -> Membership:
+        return read_membership(await self._call(self._consumer.consumer_group_metadata))
+
     async def close(self) -> None:
+        # It cannot be taken back, and nothing may be left of it: its thread waits for what this loop answers.
+        if self._closing is None:
+            self._closing = self._tasks.spawn(self._close(), "closes")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         # Ending a client waits for its threads.
         asking, self._admin = [self._admin], None
         await asyncio.to_thread(asking.clear)
@@ -346,7 +374,7 @@ class ConfluentMember:
 
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
-        membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
+        membership = await self.membership()
         # Not at a place that the client looks up: the answer may come after the seek, and win (librdkafka
         # issue 2256). If 0 is gone, the answer is the first offset that is there: nothing is left out.
         await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
@@ -410,16 +438,15 @@ class ConfluentMember:
         first, behind_last = await asyncio.gather(offset(specs.earliest()), offset(specs.latest()))
         return first, behind_last
 
-    async def has(self, membership: Membership, part: KafkaPart) -> bool:
+    async def view(self, member: str) -> GroupView:
         group, admin = self._settings.group, self._asking()
         futures = await self._ask(lambda: admin.describe_consumer_groups([group], **_PATIENCE))
-        description = await self._answer(futures[group])
-        return any(
-            (spot.topic, spot.partition) == part
-            for member in description.members
-            if member.member_id == membership.member and member.assignment is not None
-            for spot in member.assignment.topic_partitions
-        )
+        members = (await self._answer(futures[group])).members
+        for each in members:
+            if each.member_id == member:
+                spots = [] if each.assignment is None else each.assignment.topic_partitions
+                return GroupView(len(members), frozenset(KafkaPart(it.topic, it.partition) for it in spots))
+        return GroupView(len(members), None)
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # As above.
@@ -451,6 +478,8 @@ class ConfluentMember:
     def _asking(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
+        if self._closing is not None:
+            raise KafkaUnavailable(f"{self._title} is closed")
         if self._admin is None:
             self._admin = AdminClient(self._settings.of_client())
         return self._admin

@@ -20,6 +20,9 @@ description of the group names it.
 The offset that was stored with the state decides where reading goes on. Kafka's committed offset is where a
 partition begins that has no handoff, and shows others how far the work is.
 
+A member that has missed what the broker assigned to it (see `kafka_lookout`) leaves the group in order, and
+another one joins in its place.
+
 A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
 its session timeout is over, and to itself if it is back before that. The client cannot give the place up.
 """
@@ -33,9 +36,10 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hansa.assignment.handoff import Handoff, Handoffs
+from hansa.assignment.handoff import Handoff
 from hansa.assignment.kafka_entries import KafkaEntries, read_entry, revision_of
 from hansa.assignment.kafka_group import (
     ConfluentMember,
@@ -46,6 +50,7 @@ from hansa.assignment.kafka_group import (
     Protocols,
     import_client,
 )
+from hansa.assignment.kafka_lookout import KafkaLookout
 from hansa.assignment.kafka_share import (
     AskWork,
     BeginWork,
@@ -60,15 +65,14 @@ from hansa.assignment.kafka_share import (
     TakeEntry,
     TenureState,
     is_believed,
+    names_of,
 )
-from hansa.assignment.topology import election_of
+from hansa.assignment.kafka_sweep import KafkaSweep
 from hansa.assignment.work import WorkState
-from hansa.coordination.election import Election
 from hansa.coordination.following import TROUBLE, changes, patient_backoff
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import (
     BadArgument,
-    BadRecord,
     Conflict,
     Fenced,
     GroupRefused,
@@ -76,10 +80,8 @@ from hansa.errors import (
     KafkaUnavailable,
     MemberFenced,
     NotHeld,
-    UsageError,
 )
 from hansa.limits import (
-    ASSIGNMENT_SWEEP_S,
     HANDOFF_LIFETIME_S,
     HANDOFF_SAVE_S,
     KAFKA_COMMIT_INTERVAL_S,
@@ -121,6 +123,8 @@ class KafkaModeStats:
     """Of these: because of a lower generation, that the broker did not confirm."""
     confirmed_count: int = 0
     """Entries that were taken although the generation was not higher: the broker names this member."""
+    rejoined_count: int = 0
+    """How often this member left its group and joined again, as it had missed what it was assigned."""
     cut_off_count: int = 0
     """Works that did not end in a rebalance's time."""
     received_count: int = 0
@@ -204,16 +208,22 @@ class KafkaMode:
         )
         limit_s = KAFKA_REVOKE_SHARE_MAX * self._new_settings(group="?").poll_interval_s
         self._revoke_s = min(revoke_timeout, limit_s)
+        # The classic protocol has a member answer each assignment, and tells it until it does.
+        self._may_miss = protocol == "consumer"
         self._lifetime_s = handoff_lifetime
         self._open_member = open_member
         self.stats = KafkaModeStats()
         self.last_error: HansaError | None = None
-        self.is_leading = False
+        self._sweep: KafkaSweep | None = None
+
+    @property
+    def is_leading(self) -> bool:
         """Whether this worker deletes the group's old handoffs: one of the group does, by an `Election`.
 
         For single work of your own that Kafka does not share out have an `Election` of your own on the same
         sessions.
         """
+        return self._sweep is not None and self._sweep.is_leading
 
     # -- for the worker
 
@@ -235,6 +245,7 @@ class KafkaMode:
         self._saved: dict[KafkaPart, int] = {}
         self._committed: dict[KafkaPart, int] = {}
         self._commit_due_s = 0.0
+        self._lookout = KafkaLookout(self._share, name=self._name, chance=worker.environment.chance)
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._fail)
         self._context = copy_context()
@@ -242,7 +253,7 @@ class KafkaMode:
         self._is_in_trouble = False
         self._is_leaving = False
         self._has_ended = False
-        self._member: GroupMember = self._open_member(self._new_settings(group=worker.group))
+        self._member: GroupMember = self._new_member()
 
     async def run(self) -> None:
         """Take part in the group until `leave`, or cancelled.
@@ -251,10 +262,8 @@ class KafkaMode:
         """
         self._context = copy_context()
         try:
-            lifetime_s = await self._checked_lifetime_s()
+            await self._begin_sweep()
             self._spawn(self._follow_entries(), "following entries")
-            if lifetime_s is not None:
-                self._spawn(self._sweep(lifetime_s), "sweeping")
             await self._consume()
         finally:
             self._has_ended = True
@@ -388,7 +397,7 @@ class KafkaMode:
         await self._worker.sessions.live()
         seen = await self._entries.look(name)
         if not is_believed(mine, seen.note):
-            if not await self._member.has(mine, tenure.part):
+            if tenure.part not in ((await self._member.view(mine.member)).parts or ()):
                 self.stats.refused_count += 1
                 there = "what nobody can read" if seen.note is None else f"generation {seen.note.generation}"
                 raise Conflict(
@@ -531,28 +540,57 @@ class KafkaMode:
                 opening.end()
 
     async def _consume(self) -> None:
-        member = self._member
         try:
-            await member.join(self._topics, self)
-            while not self._is_leaving:
-                self._do(self._share.tick(now=self._now()))
-                await self._steer()
-                await self._receive(KAFKA_RECEIVE_S_MIN if self._openings else KAFKA_RECEIVE_S)
-                self._check()
-                if self._now() >= self._commit_due_s:
-                    self._commit_due_s = self._now() + KAFKA_COMMIT_INTERVAL_S
-                    for claim in self._tenures:
-                        self._remember_saved(claim)
-                    await self._commit(list(self._saved))
-            await member.close()
+            while True:
+                await self._member.join(self._topics, self)
+                if self._may_miss:
+                    self._lookout.begin(now=self._now())
+                await self._take_part()
+                await self._member.close()
+                if self._is_leaving:
+                    return
+                self._begin_anew()
         except BaseException:
             # Nothing may be done under a place in the group that is given up without a word.
-            parts = [tenure.part for tenure in self._share.tenures]
-            self._do(self._share.lost(parts), "this worker takes part in its group no more")
-            self._settle_openings()
+            self._drop_all("this worker takes part in its group no more")
             with suppress(HansaError):
-                await member.close()
+                await self._member.close()
             raise
+
+    async def _take_part(self) -> None:
+        """Until the worker leaves, or its member has missed something."""
+        while not self._is_leaving and not self._lookout.has_missed:
+            self._do(self._share.tick(now=self._now()))
+            await self._steer()
+            await self._receive(KAFKA_RECEIVE_S_MIN if self._openings else KAFKA_RECEIVE_S)
+            self._check()
+            if self._now() >= self._commit_due_s:
+                self._commit_due_s = self._now() + KAFKA_COMMIT_INTERVAL_S
+                for claim in self._tenures:
+                    self._remember_saved(claim)
+                await self._commit(list(self._saved))
+            if self._now() >= self._lookout.due_s:
+                self._lookout.due_s = inf
+                self._spawn(self._look(await self._member.membership()), "looks at its group")
+
+    def _begin_anew(self) -> None:
+        """The next member of this worker, after the end of one that has missed something."""
+        self._drop_all("its member has left the group")
+        self.stats.rejoined_count += 1
+        self._member = self._new_member()
+
+    def _drop_all(self, reason: str) -> None:
+        parts = [tenure.part for tenure in self._share.tenures]
+        self._do(self._share.lost(parts), reason)
+        self._settle_openings()
+        self._forget_parts(parts)
+
+    def _new_member(self) -> GroupMember:
+        return self._open_member(self._new_settings(group=self._worker.group))
+
+    async def _look(self, mine: Membership) -> None:
+        pause_s = await self._lookout.look(self._member, mine)
+        self._lookout.due_s = self._now() + pause_s
 
     async def _steer(self) -> None:
         """Send the consumer where works begin, and let flow what has room."""
@@ -622,7 +660,9 @@ class KafkaMode:
     def _strayed(self, opening: _Opening) -> bool:
         """Whether the client is to be sent there once more: else it reads all that lies before."""
         may_seek = opening.is_fresh and opening.seeks_count < KAFKA_SEEKS_COUNT_MAX
-        return may_seek and opening not in self._openings
+        # Where it is about to be sent, maybe for the next work on it, counts.
+        is_due = any(each.tenure.part == opening.tenure.part for each in self._openings)
+        return may_seek and not is_due
 
     async def _commit(self, parts: Sequence[KafkaPart]) -> None:
         """Show in Kafka how far the saved works are."""
@@ -645,34 +685,26 @@ class KafkaMode:
 
     # -- tasks
 
-    async def _checked_lifetime_s(self) -> float | None:
-        """How long handoffs are kept, None: for ever. Raises `UsageError` when the topics keep more."""
+    async def _begin_sweep(self) -> None:
+        """See how long handoffs are kept, however long the broker is away. Raises `UsageError`."""
         if self._lifetime_s is None:
-            return None
+            return
+        self._sweep = KafkaSweep(
+            self._worker,
+            self._entries,
+            topics=self._topics,
+            lifetime_s=self._lifetime_s,
+            ask=lambda: self._member.retention_s(self._topics),
+        )
         backoff = patient_backoff(self._worker.environment.chance)
-        while True:
-            if self._is_leaving:
-                return None
+        while not self._is_leaving:
             try:
-                retention_s = await self._member.retention_s(self._topics)
-                break
+                if await self._sweep.is_needed():
+                    self._spawn(self._sweep.run(), "sweeping")
+                return
             except KafkaUnavailable as error:
                 self.failed(error)
-            except GroupRefused as refused:
-                raise UsageError(
-                    f"it may not be looked up how long {', '.join(self._topics)} keep messages ({refused}):"
-                    " grant it, or have handoffs kept for ever with handoff_lifetime=None"
-                ) from refused
             await asyncio.sleep(backoff.next_s())
-        if retention_s is None:
-            return None
-        if self._lifetime_s <= retention_s:
-            raise UsageError(
-                f"handoffs are kept for {self._lifetime_s:g} s, but messages of {', '.join(self._topics)} for"
-                f" {retention_s:g} s: there would be some to read, and no state to go on from. Give a longer"
-                " handoff_lifetime, or None"
-            )
-        return self._lifetime_s
 
     async def _follow_entries(self) -> None:
         """Hear of others that take what this process has."""
@@ -688,34 +720,12 @@ class KafkaMode:
             following.close()
 
     def _hear_entry(self, item: KeyValue) -> None:
-        for claim, tenure in list(self._tenures.items()):
+        now, _ = read_entry(item)
+        for claim in list(self._tenures):
             # Its own release is one that it waits for, or sees to.
-            is_ending = self._share.state_of(tenure) is TenureState.ENDING
-            if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_ending:
-                claim.drop(f"its entry names {read_entry(item)[0].node or 'nobody'!r} now")
-
-    async def _sweep(self, lifetime_s: float) -> None:
-        """Delete old handoffs now and then, whenever this worker leads the group."""
-        worker = self._worker
-        environment = worker.environment.fork("kafka sweep")
-        election = Election(worker.sessions, election_of(worker.group))
-        handoffs = Handoffs(
-            self._store, worker.group, cluster=worker.members.cluster, environment=environment
-        )
-        backoff = patient_backoff(environment.chance)
-        while True:
-            try:
-                async with election.campaign():
-                    self.is_leading = True
-                    while True:
-                        await asyncio.sleep(environment.chance.uniform(0.5, 1.5) * ASSIGNMENT_SWEEP_S)
-                        with suppress(*TROUBLE, BadRecord):
-                            await handoffs.sweep(lifetime=lifetime_s, kept=await self._entries.owned())
-            except* (*TROUBLE, Fenced, Conflict) as errors:
-                logger.info("%s leads no more: %s", self._name, errors.exceptions[0])
-            finally:
-                self.is_leading = False
-            await asyncio.sleep(backoff.next_s())
+            is_release = not now.node and now.epoch == claim.epoch
+            if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_release:
+                claim.drop(f"its entry names {now.node or 'nobody'!r} now")
 
     # -- small things
 
@@ -733,7 +743,3 @@ class KafkaMode:
 
     def _now(self) -> float:
         return self._store.clock.monotonic()
-
-
-def names_of(parts: Collection[KafkaPart]) -> str:
-    return ", ".join(part.name for part in sorted(parts)) or "nothing"

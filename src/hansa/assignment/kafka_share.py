@@ -24,11 +24,13 @@ assigned is a `PartitionTenure` here, from the assignment to its end:
 What is not in the table changes nothing: it comes late, of a tenure that is over. Each tenure has a number,
 and news of another number is such news. `fenced` is a claim that was lost though the broker's assignment
 stands: the session ended, or somebody else took the entry. Then it is tried again, with growing pauses.
+
+What the broker has assigned may never be heard: see `has_missed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import inf
@@ -135,6 +137,9 @@ class KafkaShare:
     def __init__(self) -> None:
         self._tenures: dict[KafkaPart, PartitionTenure] = {}
         self._last_number = 0
+        # How often the broker was heard; and, with that number, what it names as this one's, if it differs.
+        self._heard_count = 0
+        self._differing: tuple[int, frozenset[KafkaPart]] | None = None
 
     @property
     def tenures(self) -> list[PartitionTenure]:
@@ -163,6 +168,7 @@ class KafkaShare:
 
     def assigned(self, parts: Iterable[KafkaPart], membership: Membership, *, now: float) -> list[Command]:
         """These are this member's from now on."""
+        self._heard_count += 1
         commands = self.lost(parts)
         for part in sorted(set(parts)):
             self._last_number += 1
@@ -173,6 +179,7 @@ class KafkaShare:
 
     def revoked(self, parts: Iterable[KafkaPart]) -> list[Command]:
         """These are to be given back: when `is_over` says so."""
+        self._heard_count += 1
         commands: list[Command] = []
         for tenure in self._found(parts):
             match tenure.state:
@@ -188,6 +195,7 @@ class KafkaShare:
 
     def lost(self, parts: Iterable[KafkaPart]) -> list[Command]:
         """These are somebody else's by now, or will be, and nobody waits for what is left of them here."""
+        self._heard_count += 1
         commands: list[Command] = []
         for tenure in self._found(parts):
             del self._tenures[tenure.part]
@@ -200,6 +208,16 @@ class KafkaShare:
     def given_back(self, parts: Iterable[KafkaPart]) -> list[Command]:
         """The broker has them. What is not over by then is dropped."""
         return self.lost(parts)
+
+    def has_missed(self, named: Iterable[KafkaPart]) -> bool:
+        """The broker, asked, names these as what it has assigned: whether news of that will never come.
+
+        What the broker has just decided is on its way. So it is missed when the broker names the same twice,
+        that is not what is here, and nothing was heard in between.
+        """
+        now = (self._heard_count, frozenset(named))
+        before, self._differing = self._differing, None if self._tenures.keys() == now[1] else now
+        return now == before
 
     # -- from the store and the works
 
@@ -282,3 +300,8 @@ def is_believed(mine: Membership, note: EntryNote | None) -> bool:
     if mine.generation == note.generation:
         return mine.member == note.member
     return mine.generation > note.generation
+
+
+def names_of(parts: Collection[KafkaPart]) -> str:
+    """For people."""
+    return ", ".join(part.name for part in sorted(parts)) or "nothing"

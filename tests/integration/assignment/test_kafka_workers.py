@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from hansa.assignment import kafka_lookout
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff, Handoffs
 from hansa.assignment.kafka_group import Protocols
@@ -24,6 +25,7 @@ from hansa.coordination import Members, NodeInfo, SessionKeeper
 from hansa.errors import Fenced, KafkaUnavailable, MemberFenced, UsageError, WouldBlock
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
+from tests.support.kafka_proxy import KafkaProxy
 from tests.support.kafka_servers import Kafka, RunningKafka, needs_real, unused
 from tests.support.kafka_stage import FailingStore
 
@@ -378,6 +380,34 @@ async def test_a_broker_that_is_restarted_is_survived_and_no_work_begins_anew_fo
         # What an owner had read and not saved when it lost a partition is read again, by the next epoch.
         await until(lambda: _kept(first, second) == stream.count)
         print(protocol, first.mode.stats, second.mode.stats)
+
+
+@pytest.mark.spec("ASG-03")
+async def test_a_revocation_that_was_lost_on_its_way_holds_no_rebalance_up(
+    kafka: Kafka, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_real(kafka, "knows little of the new protocol")
+    monkeypatch.setattr(kafka_lookout, "KAFKA_LOOK_S_MIN", 0.5)
+    topic = await kafka.create_topic(unused("orders"), 4)
+    group, stream = unused("group"), Stream(kafka.address, topic, 4)
+    await stream.write(10)
+    async with (
+        KafkaProxy(kafka.address) as proxy,
+        Process(store, proxy.address, topic, group, "a", "consumer") as first,
+    ):
+        await first.has(4)
+        proxy.lose_assignment()
+        async with Process(store, kafka.address, topic, group, "b", "consumer") as second:
+            await second.has(2)
+            await first.has(2)
+            assert proxy.lost_count == 1
+            assert first.mode.stats.rejoined_count == 1
+            await stream.write(10)
+            await until(lambda: first.read_count + second.read_count >= stream.count)
+            # It left in order: nothing is read twice.
+            assert first.read_count + second.read_count == _kept(first, second) == stream.count
+            assert not first.losses
+            assert not second.losses
 
 
 def _kept(*processes: Process) -> int:

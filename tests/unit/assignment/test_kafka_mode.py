@@ -7,10 +7,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
-from hansa.assignment import kafka_mode
-from hansa.assignment.assignments import Assignments
+from hansa.assignment import kafka_lookout
 from hansa.assignment.handoff import Handoff, Handoffs
-from hansa.assignment.kafka_group import KafkaSettings, as_error
+from hansa.assignment.kafka_group import ConfluentMember, KafkaSettings, as_error
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import Membership
 from hansa.assignment.topology import (
@@ -20,7 +19,7 @@ from hansa.assignment.topology import (
     PartitionLost,
     PartitionRevoked,
 )
-from hansa.assignment.work import Work
+from hansa.assignment.work import Work, WorkState
 from hansa.assignment.worker import FailedHandoff
 from hansa.coordination.placed import Placement
 from hansa.errors import (
@@ -168,6 +167,7 @@ async def test_a_member_of_an_earlier_generation_takes_nothing_and_reads_nothing
         await new.until(lambda: len(new.read.get(A.name, ())) == 5)
         async with KafkaStage(store, name="old") as old:
             old.member.logs[A] = 5
+            old.member.named[A] = Membership("new", 5)
             await old.member.assign(A, generation=4, member="old")
             await old.until(lambda: old.mode.stats.refused_count > 1)
             assert not old.worker.works
@@ -186,6 +186,7 @@ async def test_an_old_owner_is_told_its_loss_by_the_store_before_the_broker_says
         work = old.worker.works[A.name]
         async with KafkaStage(store, name="new") as new:
             new.member.logs[A] = 5
+            old.member.named[A] = Membership("new", 2)
             await new.member.assign(A, generation=2, member="new")
             await new.until(lambda: A.name in new.worker.works)
             await old.until(lambda: A.name in old.losses)
@@ -256,6 +257,32 @@ async def test_a_work_that_is_slow_pauses_its_partition_alone_and_misses_nothing
         assert read[A.name] == list(range(count))
         assert A in stage.member.pauses
         assert stage.mode.stats.dropped_count == 0
+
+
+async def test_a_work_whose_partition_is_somebody_elses_by_now_keeps_no_rebalance_waiting() -> None:
+    cancelled = asyncio.Event()
+
+    async def deaf(work: Work) -> None:
+        async with work:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+    async with KafkaStage(handler=deaf) as stage:
+        await stage.member.assign(A)
+        await stage.until(lambda: A.name in stage.worker.works)
+        await stage.until(lambda: stage.worker.works[A.name].state is WorkState.RUNNING)
+        revoking = asyncio.create_task(stage.member.revoke(A))
+        await stage.until(lambda: stage.worker.works[A.name].is_ending)
+        epoch = stage.worker.works[A.name].epoch + 1
+        other = Placement(node="z", lease=7, epoch=epoch, body=EntryNote(generation=9).encode())
+        await stage.store.commit([], [Put(Keys().assignment(GROUP, A.name), other.encode())])
+        await stage.until(revoking.done)
+        assert cancelled.is_set()
+        assert stage.mode.stats.cut_off_count == 0
+        assert stage.mode.stats.revoke_s < 2.0
+        assert (await stage.entry(A))[0] == other
 
 
 async def test_a_work_that_does_not_end_is_cut_off_with_what_it_noted() -> None:
@@ -440,6 +467,39 @@ async def test_a_client_that_goes_elsewhere_than_it_was_sent_is_sent_once_more()
         assert stage.mode.stats.missing_count == 0
 
 
+async def test_what_came_before_the_seek_does_not_end_the_messages_of_the_next_work() -> None:
+    ends: list[str] = []
+
+    async def handler(work: Work) -> None:
+        async with work:
+            if not ends:
+                ends.append("failed")
+                raise ValueError("for the test")
+            async for message in work:
+                work.note(last_offset=message.offset())
+            ends.append(work.reason)
+
+    async with KafkaStage(handler=handler) as stage:
+        stage.member.committed[A] = 5
+        stage.member.logs[A] = 5
+        flows = stage.mode._flows
+        await stage.member.assign(A)
+        await stage.until(lambda: A in flows)
+        first = flows[A]
+        # The next work waits for its seek while a message from before that of the first one comes.
+        stage.member.trouble = KafkaUnavailable("for the test")
+        await stage.until(lambda: stage.mode._openings)
+        stage.member.strays.append(HandMessage(A, 3))
+        await stage.until(lambda: stage.mode.stats.dropped_count == 1)
+        stage.member.trouble = None
+        await stage.until(lambda: flows[A] is not first and not stage.mode._openings)
+        stage.member.logs[A] = 8
+        await stage.until(lambda: stage.worker.works[A.name].handoff.last_offset == 7)
+        assert ends == ["failed"]
+        await stage.member.revoke(A)
+        assert ends[1:] == ["the group gives it to another member"]
+
+
 async def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
     async with KafkaStage() as stage:
         stage.member.logs[A] = 4
@@ -451,6 +511,60 @@ async def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
         assert stage.read[A.name] == [6, 7, 8]
         assert len(stage.member.sought) <= KAFKA_SEEKS_COUNT_MAX
         assert stage.mode.stats.missing_count == 0
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_lookout, "KAFKA_LOOK_S_MIN", 0.02)
+
+
+@pytest.mark.spec("ASG-03")
+@pytest.mark.usefixtures("looks_often")
+async def test_a_member_that_missed_what_it_was_assigned_joins_again_and_is_told() -> None:
+    async with KafkaStage() as stage:
+        stage.member.logs |= {A: 5, B: 5}
+        await stage.member.assign(A)
+        await stage.until(lambda: len(stage.read.get(A.name, ())) == 5)
+        missed = stage.member
+        missed.untold = {B}
+        await stage.until(lambda: stage.member is not missed and stage.member.heard is not None)
+        # It has left in order.
+        assert missed.is_closed
+        saved = await stage.handoff(A)
+        assert saved is not None
+        assert saved.handoff.last_offset == 4
+        assert not stage.told(PartitionLost)
+        await stage.member.assign(A, B, generation=2, member="n")
+        await stage.until(lambda: len(stage.read.get(B.name, ())) == 5)
+        stage.member.logs[A] = 7
+        await stage.until(lambda: len(stage.read[A.name]) == 7)
+        assert stage.read[A.name] == list(range(7))
+        assert stage.mode.stats.rejoined_count == 1
+
+
+@pytest.mark.usefixtures("looks_often")
+async def test_a_member_that_missed_a_revocation_joins_again() -> None:
+    async with KafkaStage() as stage:
+        stage.member.logs |= {A: 5, B: 5}
+        await stage.member.assign(A, B)
+        await stage.until(lambda: len(stage.worker.works) == 2)
+        missed = stage.member
+        missed.named[B] = Membership("other", 2)
+        await stage.until(lambda: stage.mode.stats.rejoined_count)
+        assert missed.is_closed
+        assert (await stage.entry(B))[0].node == ""
+
+
+@pytest.mark.usefixtures("looks_often")
+async def test_a_member_that_has_what_the_broker_says_stays() -> None:
+    async with KafkaStage() as stage:
+        await stage.member.assign(A)
+        await stage.until(lambda: stage.member.views_count > 5)
+        await stage.member.assign(B)
+        await stage.member.revoke(A)
+        count = stage.member.views_count
+        await stage.until(lambda: stage.member.views_count > count + 5)
+        assert stage.mode.stats.rejoined_count == 0
 
 
 async def test_leaving_gives_all_back_in_order() -> None:
@@ -489,60 +603,6 @@ async def test_what_the_client_gets_over_is_counted_and_told() -> None:
         assert isinstance(stage.mode.last_error, KafkaUnavailable)
         stage.member.trouble = None
         await stage.until(lambda: len(stage.read.get(A.name, ())) == 5)
-
-
-@pytest.mark.spec("ASG-06")
-async def test_handoffs_that_go_before_the_messages_are_refused_with_both_numbers() -> None:
-    stage = KafkaStage(handoff_lifetime=3_600.0, kept_s=604_800.0)
-    with pytest.raises(UsageError, match=r"3600 s.*604800 s"):
-        async with stage:
-            raise await stage.ended() or AssertionError("it was not refused")
-
-
-@pytest.mark.spec("ASG-07")
-async def test_one_worker_of_the_group_leads_and_the_others_are_standby_for_what_they_do_not_have() -> None:
-    async with (
-        MemoryStore() as store,
-        KafkaStage(store, name="a", handoff_lifetime=10.0) as first,
-        KafkaStage(store, name="b", handoff_lifetime=10.0) as second,
-    ):
-        await first.member.assign(A, generation=1, member="a")
-        await second.member.assign(B, generation=1, member="b")
-        await first.until(lambda: first.worker.works and second.worker.works)
-        await first.until(lambda: first.mode.is_leading or second.mode.is_leading)
-        assert first.mode.is_leading is not second.mode.is_leading
-        found = await Assignments(store, GROUP).all()
-        assert (found[A.name].owner, found[A.name].standby) == ("a", ("b",))
-        assert (found[B.name].owner, found[B.name].standby) == ("b", ("a",))
-        assert found[A.name].generation == 1
-
-
-@pytest.mark.spec("ASG-06")
-async def test_old_handoffs_go_but_for_partitions_that_somebody_has_or_had_when_it_died(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_mode, "ASSIGNMENT_SWEEP_S", 0.05)
-    gone = part(7)
-    async with MemoryStore() as store:
-        async with KafkaStage(store, name="a") as before:
-            before.member.logs |= {A: 3, gone: 3}
-            await before.member.assign(A, gone, generation=1)
-            await before.until(lambda: sum(map(len, before.read.values())) == 6)
-        # As one that died: the entry still names it.
-        placement = Placement(node="dead", lease=7, epoch=1, body=EntryNote(generation=1).encode())
-        await store.commit([], [Put(Keys().assignment(GROUP, A.name), placement.encode())])
-        async with KafkaStage(store, name="b", handoff_lifetime=0.2, kept_s=0.1) as stage:
-            await stage.until(lambda: stage.mode.is_leading)
-            handoffs = Handoffs(store, GROUP)
-            async with asyncio.timeout(20.0):
-                while await handoffs.load(gone.name) is not None:
-                    await asyncio.sleep(0.02)
-            assert await handoffs.load(A.name) is not None
-
-
-async def test_a_worker_leaves_though_its_broker_was_never_there() -> None:
-    async with KafkaStage(handoff_lifetime=60.0, trouble=KafkaUnavailable("away")) as stage:
-        await stage.until(lambda: stage.mode.stats.errors_count > 1)
 
 
 @pytest.mark.parametrize(
@@ -593,6 +653,30 @@ def test_an_error_of_the_client_says_whether_it_is_worth_another_try(
 ) -> None:
     error = KafkaError(code, text) if text else KafkaError(code)
     assert type(as_error(error, "the member")) is kind
+
+
+async def test_a_close_that_is_cancelled_goes_on_and_is_waited_for_by_the_next_one() -> None:
+    may_end = asyncio.Event()
+    calls: list[str] = []
+
+    class SlowConsumer:
+        async def close(self) -> None:
+            calls.append("begins")
+            await may_end.wait()
+            calls.append("ends")
+
+    member = ConfluentMember(KafkaSettings(servers="b", group="g"))
+    member._consumer = SlowConsumer()
+    first = asyncio.create_task(member.close())
+    while not calls:
+        await asyncio.sleep(0.001)
+    first.cancel()
+    await asyncio.wait((first,))
+    assert first.cancelled()
+    second = asyncio.create_task(member.close())
+    asyncio.get_running_loop().call_later(0.02, may_end.set)
+    await second
+    assert calls == ["begins", "ends"]
 
 
 def test_without_the_client_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,37 @@ def test_what_is_assigned_twice_is_a_new_tenure_and_the_old_one_is_dropped() -> 
     assert share.state_of(old) is TenureState.OVER
 
 
+def test_what_the_broker_names_twice_and_nothing_was_heard_of_is_missed() -> None:
+    share = KafkaShare()
+    assigned(share, A)
+    assert not share.has_missed([A])
+    assert not share.has_missed([A, B])
+    assert share.has_missed([A, B])
+    # A revocation that was not heard, too.
+    assert not share.has_missed([])
+    assert share.has_missed([])
+
+
+@pytest.mark.parametrize("step", ["assigned", "revoked", "lost", "agreed", "another"])
+def test_what_the_broker_has_just_decided_is_on_its_way(step: str) -> None:
+    share = KafkaShare()
+    assigned(share, A)
+    assert not share.has_missed([A, B])
+    match step:
+        case "assigned":
+            share.assigned([], ME, now=0.0)
+        case "revoked":
+            share.revoked([])
+        case "lost":
+            share.lost([])
+        case "agreed":
+            assert not share.has_missed([A])
+        case _:
+            assert not share.has_missed([B])
+    assert not share.has_missed([A, B])
+    assert share.has_missed([A, B])
+
+
 NEWS = ("took", "refused", "opened", "fenced", "given_up")
 STEPS = st.lists(
     st.tuples(

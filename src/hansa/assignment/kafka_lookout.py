@@ -1,0 +1,71 @@
+"""Whether a member of a Kafka group knows what the broker has assigned to it.
+
+In the protocol of KIP-848 the broker says that once, in its answer to a heartbeat. The client (librdkafka
+2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the group would
+stand still for `max.poll.interval.ms`, and what was newly assigned for ever. In the classic protocol a member
+is told until it has answered, and nothing can be missed.
+
+`KafkaLookout` must: ask the broker now and then, with pauses that grow while it has no good answer, and all
+members of a large group together not too often; and say that something was missed, when `KafkaShare` is sure.
+Whoever is told so leaves the group and joins it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+from hansa.assignment.kafka_group import GroupMember
+from hansa.assignment.kafka_share import KafkaPart, KafkaShare, Membership, names_of
+from hansa.chance import Chance
+from hansa.errors import GroupRefused, KafkaUnavailable
+from hansa.limits import KAFKA_LOOK_S_MAX, KAFKA_LOOK_S_MIN, KAFKA_LOOKS_PER_S, RECONNECT_JITTER
+from hansa.runtime.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaLookout:
+    """For one member after the other. `due_s` is when `look` is to be called next, once at a time."""
+
+    def __init__(self, share: KafkaShare, *, name: str, chance: Chance) -> None:
+        self._share = share
+        self._name = name
+        self._pauses = Backoff(
+            s_min=KAFKA_LOOK_S_MIN, s_max=KAFKA_LOOK_S_MAX, jitter=RECONNECT_JITTER, chance=chance
+        )
+        self.due_s = inf
+        self.has_missed = False
+        """Whether the member has missed something, for good."""
+
+    def begin(self, *, now: float) -> None:
+        """A new member joins."""
+        self.has_missed = False
+        self.due_s = now + self._pauses.next_s()
+
+    async def look(self, member: GroupMember, mine: Membership) -> float:
+        """Compare what the broker has assigned with what it was heard to say; gives the pause after that."""
+        members_count = 0
+        try:
+            view = await member.view(mine.member)
+        except (KafkaUnavailable, GroupRefused) as error:
+            logger.debug("%s cannot see what the broker has assigned to it: %s", self._name, error)
+        else:
+            members_count = view.members_count
+            # One that is not known there is about to hear of it.
+            if view.parts is not None and mine.generation > 0:
+                self._compare(view.parts)
+        return max(self._pauses.next_s(), members_count / KAFKA_LOOKS_PER_S)
+
+    def _compare(self, named: frozenset[KafkaPart]) -> None:
+        here = {tenure.part for tenure in self._share.tenures}
+        self.has_missed = self._share.has_missed(named)
+        if self.has_missed:
+            logger.warning(
+                "%s has missed what it was assigned: the broker names %s, and has told of %s",
+                self._name,
+                names_of(named),
+                names_of(here),
+            )
+        elif here == named:
+            self._pauses.reset()
