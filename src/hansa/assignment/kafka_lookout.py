@@ -1,13 +1,13 @@
-"""Whether a member of a Kafka group knows what the broker has assigned to it.
+"""The lookout of a Kafka member: it finds out whether the member has missed an assignment by the broker.
 
-In the protocol of KIP-848 the broker says that once, in its answer to a heartbeat. The client (librdkafka
-2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the group would
-stand still for `max.poll.interval.ms`, and what was newly assigned for ever. In the classic protocol a member
-is told until it has answered, and nothing can be missed.
+In the protocol of KIP-848 the broker tells an assignment once, in its answer to a heartbeat. The client
+(librdkafka 2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the
+group would stand still for `max.poll.interval.ms`, and newly assigned partitions for ever. In the classic
+protocol a member is told until it has answered, and can miss nothing.
 
-`KafkaLookout` must: ask the broker now and then, with pauses that grow while it has no good answer, and all
-members of a large group together not too often; and say that something was missed, when `KafkaShare` is sure.
-Whoever is told so leaves the group and joins it again.
+`KafkaLookout` must: ask the broker now and then, with pauses that grow while it has no good answer; see that
+all members of a large group together do not ask too often; and report a missed assignment when `KafkaShare`
+is sure. The member then leaves the group, and another one joins in its place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaLookout:
-    """For one member after the other. `due_s` is when `look` is to be called next, once at a time."""
+    """Watches one member after the other. `due_s` is when to call `look` next, one call at a time."""
 
     def __init__(self, share: KafkaShare, *, name: str, chance: Chance) -> None:
         self._share = share
@@ -44,7 +44,7 @@ class KafkaLookout:
         self.due_s = now + self._pauses.next_s()
 
     async def look(self, member: GroupMember, mine: Membership) -> float:
-        """Compare what the broker has assigned with what it was heard to say; gives the pause after that."""
+        """Compare what the broker has assigned with what the member has heard; returns the next pause."""
         members_count = 0
         try:
             view = await member.view(mine.member)
@@ -52,7 +52,7 @@ class KafkaLookout:
             logger.debug("%s cannot see what the broker has assigned to it: %s", self._name, error)
         else:
             members_count = view.members_count
-            # One that is not known there is about to hear of it.
+            # A member that the broker does not know is about to hear of that.
             if view.parts is not None and mine.generation > 0:
                 self._compare(view.parts)
         return max(self._pauses.next_s(), members_count / KAFKA_LOOKS_PER_S)

@@ -274,8 +274,7 @@ class AssignmentTruth:
         return self._store.lease_hosts[first.lease]
 
     def _leads(self, host: str) -> bool:
-        """Whether a host may write as a leader: also a leader that a store has forgotten, and that does not
-        know."""
+        """Whether a host may write as a leader: also a leader that a store forgot, and that does not know."""
         forgotten = (
             self._store.lease_hosts[item.lease]
             for item in self._candidates.values()
