@@ -33,7 +33,7 @@ class Broken(InvariantBroken):
 
 
 # After so many worlds what they left is collected.
-COLLECT_WORLDS = 20
+COLLECT_WORLDS = 50
 _closings = count(1)
 
 
