@@ -28,6 +28,8 @@ LEFT_OUT = (".*", "__pycache__", "build", "dist", "*.so", "*.pyd")
 BUILD_S_MAX = 600
 # Neither asks for a pure build nor shows programs another hansa.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("HANSA_PURE", "PYTHONPATH")}
+# Most of what a build installs for itself is never imported.
+ENVIRONMENT["PIP_NO_COMPILE"] = "1"
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
