@@ -505,8 +505,9 @@ KAFKA_REVOKE_S: Final = 60.0
 KAFKA_REVOKE_SHARE_MAX: Final = 0.8
 # One question to the broker: about a group, an offset, a topic.
 KAFKA_QUESTION_S: Final = 5.0
-# How often a member asks what the broker has assigned to it, in case it missed that: growing while it has no
-# good answer; and all members of a large group together ask no more than so many times a second.
+# How often the client tells of answers that came too late, and how soon and how often after one a member asks
+# what the broker has assigned to it; all members of a large group together not more often than so.
+KAFKA_STATISTICS_S: Final = 5.0
 KAFKA_LOOK_S_MIN: Final = 5.0
 KAFKA_LOOK_S_MAX: Final = 300.0
 KAFKA_LOOKS_PER_S: Final = 10.0
