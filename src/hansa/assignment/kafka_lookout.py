@@ -5,9 +5,10 @@ In the protocol of KIP-848 the broker says that once, in its answer to a heartbe
 stand still for `max.poll.interval.ms`, and what was newly assigned for ever. In the classic protocol a member
 is told until it has answered, and nothing can be missed.
 
-`KafkaLookout` must: ask the broker now and then, with pauses that grow while it has no good answer, and all
-members of a large group together not too often; and say that something was missed, when `KafkaShare` is sure.
-Whoever is told so leaves the group and joins it again.
+`KafkaLookout` must: after an answer that came too late ask the broker what it has assigned, until that is
+what was heard, with growing pauses, and all members of a large group together not too often; ask nothing
+while no answer was late; and say that something was missed, when `KafkaShare` is sure. Whoever is told so
+leaves the group and joins it again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class KafkaLookout:
         self._pauses = Backoff(
             s_min=KAFKA_LOOK_S_MIN, s_max=KAFKA_LOOK_S_MAX, jitter=RECONNECT_JITTER, chance=chance
         )
+        # How many late answers have done no harm.
+        self._settled_count = 0
         self.due_s = inf
         self.has_missed = False
         """Whether the member has missed something, for good."""
@@ -41,10 +44,15 @@ class KafkaLookout:
     def begin(self, *, now: float) -> None:
         """A new member joins."""
         self.has_missed = False
+        self._settled_count = 0
         self.due_s = now + self._pauses.next_s()
 
     async def look(self, member: GroupMember, mine: Membership) -> float:
         """Compare what the broker has assigned with what it was heard to say; gives the pause after that."""
+        late_count = member.late_count
+        if late_count == self._settled_count:
+            self._pauses.reset()
+            return self._pauses.next_s()
         members_count = 0
         try:
             view = await member.view(mine.member)
@@ -53,11 +61,11 @@ class KafkaLookout:
         else:
             members_count = view.members_count
             # One that is not known there is about to hear of it.
-            if view.parts is not None and mine.generation > 0:
-                self._compare(view.parts)
+            if view.parts is not None and mine.generation > 0 and self._agrees(view.parts):
+                self._settled_count = late_count
         return max(self._pauses.next_s(), members_count / KAFKA_LOOKS_PER_S)
 
-    def _compare(self, named: frozenset[KafkaPart]) -> None:
+    def _agrees(self, named: frozenset[KafkaPart]) -> bool:
         here = {tenure.part for tenure in self._share.tenures}
         self.has_missed = self._share.has_missed(named)
         if self.has_missed:
@@ -67,5 +75,4 @@ class KafkaLookout:
                 names_of(named),
                 names_of(here),
             )
-        elif here == named:
-            self._pauses.reset()
+        return here == named
