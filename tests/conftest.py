@@ -1,7 +1,11 @@
 """For every test: the report of proved requirements, a Kafka, and no limit of time for a random example."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
+
+from tests.support.running_order import in_turns
 
 pytest_plugins = ["tests.requirement_report", "tests.support.kafka_fixture"]
 
@@ -15,3 +19,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-transports", action="store_true", help="of the conformance suite every test in every lane"
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a process of a parallel run: what takes long comes first."""
+    worker: dict[str, int] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        here = Path(__file__).parent
+        folders = [path.relative_to(here).parts[0] for path in (item.path for item in items)]
+        items[:] = in_turns(items, [item.path for item in items], folders, worker["workercount"])

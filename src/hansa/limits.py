@@ -507,8 +507,10 @@ KAFKA_REVOKE_S: Final = 60.0
 KAFKA_REVOKE_SHARE_MAX: Final = 0.8
 # One question to the broker: about a group, an offset, a topic.
 KAFKA_QUESTION_S: Final = 5.0
-# The pause before a member asks the broker again what it has assigned to it, in case the member missed that. It
-# grows while there is no good answer.
+# How often the client reports answers of the broker that came too late.
+KAFKA_STATISTICS_S: Final = 5.0
+# The pause before a member asks, after a late answer, what the broker has assigned to it. It grows while
+# there is no good answer.
 KAFKA_LOOK_S_MIN: Final = 5.0
 KAFKA_LOOK_S_MAX: Final = 300.0
 # And all members of a large group together ask no more often than this in a second.

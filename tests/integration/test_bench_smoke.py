@@ -27,6 +27,7 @@ from bench.peers import PEERS
 from bench.stage import Stage, TrialFailed
 from bench.window import Window
 from tests.support.kafka_program import choose_kafka
+from tests.support.raft_stage import trusted_etcd
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,7 +161,9 @@ def test_quick_run_of_stores_writes_their_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("peer", ["hansa-store", "hansa-raft"])
 @pytest.mark.timeout(60)
-async def test_a_change_is_told_to_every_watch(peer: str) -> None:
+async def test_a_change_is_told_to_every_watch(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if peer == "hansa-raft":
+        monkeypatch.setenv("HANSA_ETCD", trusted_etcd())
     case = Case.parse("fan-64B-x10")
     async with Stage(PEERS[peer], case) as stage:
         measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=1.0))

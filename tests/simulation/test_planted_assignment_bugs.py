@@ -21,7 +21,6 @@ from hansa.coordination.placed import PlacedClaim
 from hansa.coordination.placing import PlacedMoves, Placer
 from hansa.keys import Keys
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put
-from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import AssignmentScenario
 from hansa.testing.scenarios.assignment_truth import (
     ALLOWED,
@@ -45,6 +44,7 @@ from hansa.testing.scenarios.assignment_truth import (
 from hansa.testing.scenarios.assignments import CELLS, CELLS_STRIDE, GROUP
 from hansa.testing.scenarios.strikes import Harm, Moment, Victim
 from hansa.testing.store_link import StoreLink
+from tests.support.planted_bugs import first_failure
 
 SETTLED = "all is well 60 s after the last fault"
 STILL = "nothing moves when nothing changes"
@@ -68,14 +68,8 @@ def broken(*only: Enum) -> str:
         for seed, cell in cells.items()
         if {cell.step, cell.victim, cell.harm, cell.moment}.issuperset(only)
     ]
-    for seed in (*aimed, *(seed for seed in cells if seed not in aimed)):
-        try:
-            Simulation(seed, AssignmentScenario, shrink_tries_max=0).run()
-        except SimulationFailed as failed:
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=assignments" in str(failed)
-            print("SEED", seed, failed.failure.broken)
-            return failed.failure.broken.invariant
-    raise AssertionError("no seed found the bug")
+    seeds = (*aimed, *(seed for seed in cells if seed not in aimed))
+    return first_failure(AssignmentScenario, seeds).failure.broken.invariant
 
 
 def leave_out(

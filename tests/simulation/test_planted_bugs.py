@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.network import SimWire
 from hansa.testing.scenarios import RouterDealer
 from hansa.testing.scenarios.router_dealer import Ledger
@@ -14,18 +13,13 @@ from hansa.transport import Disconnected
 from hansa.transport.connection import Connection
 from hansa.transport.outbox import Batch
 from hansa.transport.zmtp_socket import ZmtpSocket
+from tests.support.planted_bugs import first_failure
 
 SEEDS_MAX = 40
 
 
-def first_failure(*, shrink_tries_max: int = 0) -> SimulationFailed:
-    for seed in range(SEEDS_MAX):
-        try:
-            Simulation(seed, RouterDealer, shrink_tries_max=shrink_tries_max).run()
-        except SimulationFailed as failed:
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=router_dealer" in str(failed)
-            return failed
-    raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
+def broken() -> str:
+    return first_failure(RouterDealer, range(SEEDS_MAX)).failure.broken.invariant
 
 
 def lose_a_message(socket: ZmtpSocket, original: Callable[..., None], connection: Any, messages: Any) -> None:
@@ -61,7 +55,7 @@ def test_a_socket_that_mishandles_messages_is_caught(
         "connection_received",
         lambda socket, connection, messages: bug(socket, original, connection, messages),
     )
-    assert first_failure().failure.broken.invariant == invariant
+    assert broken() == invariant
 
 
 def test_a_socket_that_does_not_report_what_is_in_doubt_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +67,7 @@ def test_a_socket_that_does_not_report_what_is_in_doubt_is_caught(monkeypatch: p
         original(self, host, life, event)
 
     monkeypatch.setattr(RouterDealer, "_on_event", silent)
-    failure = first_failure(shrink_tries_max=12)
+    failure = first_failure(RouterDealer, range(SEEDS_MAX), shrink_tries_max=12)
     assert failure.failure.broken.invariant in (
         "all is well 120 s after the last fault",
         "the counts are what the events say",
@@ -91,7 +85,7 @@ def test_a_connection_that_forgets_a_batch_is_caught(monkeypatch: pytest.MonkeyP
             original(self, batch)
 
     monkeypatch.setattr(Connection, "write_batch", forgetful)
-    assert first_failure().failure.broken.invariant == "all is well 120 s after the last fault"
+    assert broken() == "all is well 120 s after the last fault"
 
 
 def test_a_network_that_garbles_bytes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +97,7 @@ def test_a_network_that_garbles_bytes_is_caught(monkeypatch: pytest.MonkeyPatch)
         original(self, data[:-1] + b"?" if seen["bytes"] > 50_000 and len(data) > 100 else data)
 
     monkeypatch.setattr(SimWire, "arrive", garbled)
-    assert first_failure().failure.broken.invariant in (
+    assert broken() in (
         "messages arrive whole and alone",
         "only what was sent is delivered",
         "after the faults everybody is reachable",
@@ -113,4 +107,4 @@ def test_a_network_that_garbles_bytes_is_caught(monkeypatch: pytest.MonkeyPatch)
 
 def test_books_that_are_not_kept_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "report_lost", lambda self, channel, count: None)
-    assert "make sim" in str(first_failure())
+    assert "make sim" in str(first_failure(RouterDealer, range(SEEDS_MAX)))

@@ -15,25 +15,14 @@ from hansa.services.registry import catalogue
 from hansa.services.registry.announcer import Announcer
 from hansa.services.registry.catalogue import Holdings
 from hansa.services.registry.entries import NEVER, newest_by_id
-from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import RegistryCluster
+from tests.support.planted_bugs import first_failure
 
 SEEDS_MAX = 60
 
 
-def first_failure() -> SimulationFailed:
-    for seed in range(SEEDS_MAX):
-        try:
-            # What is found is looked at as it is: a shorter plan breaks the same invariant.
-            Simulation(seed, RegistryCluster, shrink_tries_max=0).run()
-        except SimulationFailed as failed:
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=registry_cluster" in str(failed)
-            return failed
-    raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
-
-
 def broken_invariant() -> str:
-    return first_failure().failure.broken.invariant
+    return first_failure(RegistryCluster, range(SEEDS_MAX)).failure.broken.invariant
 
 
 def test_a_registry_that_lets_nothing_expire_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,11 @@ from hansa.runtime.mailboxes import EventFeeds
 from hansa.store.memory import LoopKeeping
 from hansa.store.mvcc import Mvcc
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put, prefix_range
-from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
 from hansa.testing.store_host import DriftingClock, StoreHost
 from hansa.testing.store_link import StoreLink
+from tests.support.planted_bugs import first_failure
 
 SETTLED = "all is well 40 s after the last fault"
 NOT_SO = "who believes to own does own"
@@ -36,13 +36,7 @@ LOST = "no acknowledged update is lost"
 
 
 def broken(scenario: type[Scenario], seeds_max: int, *, first: int = 0) -> str:
-    for seed in range(first, first + seeds_max):
-        try:
-            Simulation(seed, scenario, shrink_tries_max=0).run()
-        except SimulationFailed as failed:
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO={scenario.name}" in str(failed)
-            return failed.failure.broken.invariant
-    raise AssertionError(f"{seeds_max} seeds did not find the bug")
+    return first_failure(scenario, range(first, first + seeds_max)).failure.broken.invariant
 
 
 async def nothing(*arguments: Any, **settings: Any) -> None:

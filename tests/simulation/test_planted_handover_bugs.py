@@ -17,12 +17,12 @@ from hansa.coordination.line import Head, Place
 from hansa.errors import TimedOut
 from hansa.keys import Keys
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put
-from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import HandoverScenario, PlacedHandovers
 from hansa.testing.scenarios.handovers import CELLS
 from hansa.testing.scenarios.placed_handovers import CELLS as PLACED_CELLS
 from hansa.testing.scenarios.strikes import Moment, Victim
 from hansa.testing.store_link import StoreLink
+from tests.support.planted_bugs import first_failure
 
 SETTLED = "all is well 40 s after the last fault"
 NOT_SO = "who believes to own does own"
@@ -51,16 +51,12 @@ def broken(
 ) -> str:
     """Play the gate's first seeds: to be quick, those with such strikes only."""
     cells = CELLS if scenario is HandoverScenario else PLACED_CELLS
-    for seed, cell in enumerate(cells * rounds_count):
-        if not {cell.step, cell.victim, cell.moment}.issuperset(only):
-            continue
-        try:
-            Simulation(seed, scenario, shrink_tries_max=0).run()
-        except SimulationFailed as failed:
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO={scenario.name}" in str(failed)
-            print("SEED", seed, failed.failure.broken)
-            return failed.failure.broken.invariant
-    raise AssertionError("no seed found the bug")
+    seeds = (
+        seed
+        for seed, cell in enumerate(cells * rounds_count)
+        if {cell.step, cell.victim, cell.moment}.issuperset(only)
+    )
+    return first_failure(scenario, seeds).failure.broken.invariant
 
 
 def step_of(operations: Sequence[Any]) -> HandoverStep | None:

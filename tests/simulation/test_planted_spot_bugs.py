@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from hansa.presence.statements import Stamps
-from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import SpotMesh
 from hansa.topics import mesh as mesh_module
 from hansa.topics import owners
@@ -16,6 +15,7 @@ from hansa.topics.mesh import Mesh
 from hansa.topics.router_mesh import RouterMesh
 from hansa.topics.spot import Spot, Subscription
 from hansa.topics.wants import Want, Wants
+from tests.support.planted_bugs import first_failure
 
 SEEDS_MAX = 60
 
@@ -25,19 +25,8 @@ LOST = "what is lost is reported, and no more"
 UNREPORTED = "a publish that reached nobody is reported"
 
 
-def first_failure(first_seed: int = 0) -> SimulationFailed:
-    for seed in range(first_seed, first_seed + SEEDS_MAX):
-        try:
-            # What is found is looked at as it is: a shorter plan breaks the same invariant.
-            Simulation(seed, SpotMesh, shrink_tries_max=0).run()
-        except SimulationFailed as failed:
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=spot_mesh" in str(failed)
-            return failed
-    raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
-
-
 def broken(first_seed: int = 0) -> str:
-    return first_failure(first_seed).failure.broken.invariant
+    return first_failure(SpotMesh, range(first_seed, first_seed + SEEDS_MAX)).failure.broken.invariant
 
 
 def nothing(*arguments: Any, **settings: Any) -> None:

@@ -4,11 +4,11 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import RosterScenario
-from tests.support.gate_seeds import gate_seeds
+from tests.support.gate_seeds import COUNTED_SEEDS, gate_seeds
 
 
 @pytest.mark.spec("CRD-03", "CRD-05", "CRD-06", "CRD-11")
-@gate_seeds()
+@gate_seeds(but=COUNTED_SEEDS)
 def test_nobody_is_down_without_a_cause_and_all_views_converge(seeds: list[int]) -> None:
     for seed in seeds:
         Simulation(seed, RosterScenario).run()

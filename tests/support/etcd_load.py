@@ -26,7 +26,8 @@ _COUNT = PREFIX + b"count"
 _END = PREFIX + b"end"
 # Calls end by their deadline and this; a loop that was late itself is not the store's fault.
 _LATE_S_MAX = 0.1
-_REST_S = 0.002
+# Short beside an election: soon after a kill a call of each is under way.
+_REST_S = 0.01
 _SETTLE_S_MAX = 60.0
 
 

@@ -6,6 +6,7 @@ each commit, so that what is rare is found by and by, and the commit that fails 
 """
 
 import subprocess
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,8 @@ WINDOW_COUNT = 25
 WINDOW_FROM = 10_000
 WINDOWS_COUNT = 1_000_000
 PARTS_COUNT = 10
+# Of the scenarios of coordination: `test_coordination_faults.py` plays them, and sees what came about.
+COUNTED_SEEDS = range(40)
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,11 +41,13 @@ def seeds_for(commit: str, first_count: int = FIRST_COUNT) -> list[int]:
     return [*range(first_count), *range(first, first + window_count)]
 
 
-def gate_seeds(first_count: int = FIRST_COUNT) -> pytest.MarkDecorator:
+def gate_seeds(first_count: int = FIRST_COUNT, *, but: Collection[int] = ()) -> pytest.MarkDecorator:
     """`@gate_seeds()`: the test gets `seeds`, a part of them at a time, so that parts run side by side.
 
-    A scenario in which each of many seeds has something of its own says how many these are.
+    A scenario in which each of many seeds has something of its own says how many these are. `but` are those
+    that another test of the scenario plays, which also counts what happens in the runs.
     """
-    seeds = seeds_for(commit_here(), first_count)
+    assert set(but) <= set(range(first_count)), "who plays others plays none of the gate"
+    seeds = [seed for seed in seeds_for(commit_here(), first_count) if seed not in but]
     parts = [seeds[part::PARTS_COUNT] for part in range(PARTS_COUNT)]
     return pytest.mark.parametrize("seeds", parts, ids=[f"part{part}" for part in range(PARTS_COUNT)])

@@ -85,6 +85,7 @@ class HandMember:
         self.named: dict[KafkaPart, Membership] = {}
         # What it has assigned to this member without having told it.
         self.untold: set[KafkaPart] = set()
+        self.late_count = 0
         self.views_count = 0
         self.strays: deque[HandMessage] = deque()
         self.kept_s: float | None = 1.0

@@ -1,6 +1,15 @@
 """The seeds at the gate: the same first ones for all, and others for every commit."""
 
-from tests.support.gate_seeds import FIRST_COUNT, WINDOW_COUNT, WINDOW_FROM, commit_here, seeds_for
+import pytest
+
+from tests.support.gate_seeds import (
+    FIRST_COUNT,
+    WINDOW_COUNT,
+    WINDOW_FROM,
+    commit_here,
+    gate_seeds,
+    seeds_for,
+)
 
 
 def test_the_first_seeds_are_always_there_and_the_window_moves() -> None:
@@ -21,3 +30,14 @@ def test_a_scenario_that_asks_for_more_gets_more_of_both() -> None:
     assert more[:240] == list(range(240))
     assert len(more) == len(set(more)) == 300
     assert set(more[240:]).isdisjoint(seeds_for("b" * 40, 240))
+
+
+def test_what_another_test_plays_and_the_parts_are_all_seeds_each_once() -> None:
+    _, parts = gate_seeds(80, but=range(0, 80, 7)).args
+    played = [seed for part in parts for seed in part]
+    assert sorted([*played, *range(0, 80, 7)]) == seeds_for(commit_here(), 80)
+
+
+def test_what_another_test_plays_is_of_the_gate() -> None:
+    with pytest.raises(AssertionError, match="none of the gate"):
+        gate_seeds(80, but=range(90))

@@ -17,17 +17,19 @@ it is the member's epoch. Both grow whenever the broker has given a partition to
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.errors import BadArgument, GroupRefused, HansaError, KafkaUnavailable, MemberFenced, UsageError
-from hansa.limits import KAFKA_BATCH_COUNT_MAX, KAFKA_QUESTION_S
+from hansa.limits import KAFKA_BATCH_COUNT_MAX, KAFKA_QUESTION_S, KAFKA_STATISTICS_S
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
 
@@ -97,6 +99,10 @@ class Rebalanced(Protocol):
 
 class GroupMember(Protocol):
     """A member of a group. One task makes all calls except the questions."""
+
+    @property
+    def late_count(self) -> int:
+        """Answers of the group's coordinator that came too late, as far as is known. They are lost."""
 
     async def join(self, topics: Sequence[str], heard: Rebalanced) -> None: ...
 
@@ -302,6 +308,8 @@ class ConfluentMember:
         self._consumer: Any = None
         self._admin: AdminClient | None = None
         self._heard: Rebalanced | None = None
+        self._topics: Sequence[str] = ()
+        self._late_count = 0
         self._has_more = False
         # The caller of `close` is told how closing ended.
         self._tasks = TaskScope(self._title, lambda error: None)
@@ -309,12 +317,18 @@ class ConfluentMember:
 
     # -- the group
 
+    @property
+    def late_count(self) -> int:
+        return self._late_count
+
     async def join(self, topics: Sequence[str], heard: Rebalanced) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka.aio import AIOConsumer
 
-        self._heard = heard
+        self._heard, self._topics = heard, tuple(topics)
         made = {**self._settings.of_consumer(), "error_cb": self._on_error}
+        made.setdefault("statistics.interval.ms", int(1000 * KAFKA_STATISTICS_S))
+        made["stats_cb"] = partial(self._on_statistics, made.get("stats_cb"))
         try:
             # One thread for each call that may be under way: a `receive` whose caller was cancelled and whose
             # callback goes on; the call within that callback; and `close`, which waits for both.
@@ -401,6 +415,12 @@ class ConfluentMember:
     async def _on_error(self, error: confluent_kafka.KafkaError) -> None:
         self._listener.failed(as_error(error, self._title))
 
+    async def _on_statistics(self, given: Callable[[str], Awaitable[None]] | None, text: str) -> None:
+        coordinator = json.loads(text).get("brokers", {}).get("GroupCoordinator", {})
+        self._late_count = int(coordinator.get("req_timeouts", 0))
+        if given is not None:
+            await given(text)
+
     def _hear(self, message: confluent_kafka.Message) -> bool:
         """Whether it is a message. An error that came in a message's place is reported to the listener."""
         error, topic, number = message.error(), message.topic(), message.partition()
@@ -417,7 +437,7 @@ class ConfluentMember:
 
         group, spot = self._settings.group, self._spot(part)
         asked = ConsumerGroupTopicPartitions(group, [spot])
-        admin = self._asking()
+        admin = await self._asking_coordinator(part.topic)
         futures = await self._ask(lambda: admin.list_consumer_group_offsets([asked], **_PATIENCE))
         (found,) = (await self._answer(futures[group])).topic_partitions
         if found.error is None and found.offset >= 0:
@@ -440,7 +460,7 @@ class ConfluentMember:
         return first, behind_last
 
     async def view(self, member: str) -> GroupView:
-        group, admin = self._settings.group, self._asking()
+        group, admin = self._settings.group, await self._asking_coordinator(self._topics[0])
         futures = await self._ask(lambda: admin.describe_consumer_groups([group], **_PATIENCE))
         members = (await self._answer(futures[group])).members
         for each in members:
@@ -475,6 +495,21 @@ class ConfluentMember:
         if self._heard is None:
             raise UsageError(f"{self._title} has not joined")
         return self._heard
+
+    async def _asking_coordinator(self, topic: str) -> AdminClient:
+        """For questions that go to the group's coordinator, after a sign of life of the brokers.
+
+        The client aborts the process when a connection drops at the moment in which such a question is sent
+        (librdkafka issues 3663 and 4605). One that waits for a broker that is away meets that moment often.
+        """
+        from confluent_kafka import KafkaException
+
+        admin = self._asking()
+        try:
+            await asyncio.to_thread(admin.list_topics, topic, timeout=KAFKA_QUESTION_S)
+        except KafkaException as error:
+            raise as_error(error.args[0], self._title) from error
+        return admin
 
     def _asking(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient

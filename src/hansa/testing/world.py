@@ -33,7 +33,7 @@ class Broken(InvariantBroken):
 
 
 # After this many worlds their garbage is collected.
-COLLECT_WORLDS = 20
+COLLECT_WORLDS = 50
 _closings = count(1)
 
 

@@ -61,7 +61,8 @@ class Process:
     async def dies(self) -> None:
         """Its lease is over, and it is not there again."""
         session = await self.keeper.live()
-        self.keeper._new_session = None  # type: ignore[assignment]  # It opens none any more.
+        # When the keeper finds out, at its next renewal, it waits for a session that does not come.
+        self.keeper._open = asyncio.Event().wait  # type: ignore[method-assign,assignment]
         await self.store.revoke(session.lease)
 
     async def leave(self) -> None:

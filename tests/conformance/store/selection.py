@@ -15,7 +15,7 @@ def select(config: pytest.Config, items: list[pytest.Item], folder: Path, *, loo
     """Leave out what the engines do not run of the tests of a folder; at most so many loops for each."""
     engines = {"memory"} if config.getoption("--without-servers") else set(ENGINES)
     left_out = [
-        item for item in items if folder in item.path.parents and not is_run(item, loops_max, engines)
+        item for item in items if item.path.is_relative_to(folder) and not is_run(item, loops_max, engines)
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -162,6 +162,8 @@ class Adding:
     def add(self, offset: int, number: int) -> None:
         if (offset, number) != (self._sums.next_number, self._sums.next_number):
             tell("disorder", partition=self.work.partition, offset=offset, wanted=self._sums.next_number)
+        if number == self._saved_count:
+            tell("unsaved", partition=self.work.partition, number=number)
         self._sums.add(number)
         self.work.note(state=self._sums.encode(), last_offset=offset)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,20 @@ async def test_what_is_written_is_read_by_a_group_of_either_protocol(kafka: Kafk
     assert await consume(kafka.address, topic, group, 1, PROTOCOLS[protocol]) == [b"three"]
 
 
-async def test_a_killed_broker_comes_back_with_its_data_at_its_address(
+async def test_a_killed_broker_says_that_it_ended_and_comes_back_with_its_data_at_its_address(
     own_kafka: RunningKafka,
 ) -> None:
     topic = await own_kafka.create_topic("orders", 1)
     await asyncio.to_thread(produce, own_kafka.address, topic, b"one")
     assert await consume(own_kafka.address, topic, "group", 1) == [b"one"]
-    address = own_kafka.address
-    own_kafka.kill()
+    address, broker, pid = own_kafka.address, own_kafka.broker, own_kafka.pid
+    if broker is not None:
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert "the Kafka broker ended" in str(await broker.ended())
+        assert broker.pid is None
+    else:
+        own_kafka.kill()
     await own_kafka.start()
     assert own_kafka.address == address
     await asyncio.to_thread(produce, address, topic, b"two")
@@ -43,22 +50,19 @@ async def test_a_killed_broker_comes_back_with_its_data_at_its_address(
     assert await consume(address, topic, "another", 2) == [b"one", b"two"]
 
 
-async def test_a_broker_that_was_frozen_goes_on(own_kafka: RunningKafka) -> None:
-    topic = await own_kafka.create_topic("orders", 1)
-    own_kafka.freeze()
-    writing = asyncio.create_task(asyncio.to_thread(produce, own_kafka.address, topic, b"one"))
-    await asyncio.wait([writing], timeout=0.3)
-    assert not writing.done()
-    own_kafka.thaw()
-    await writing
-    assert await consume(own_kafka.address, topic, "group", 1) == [b"one"]
-
-
-async def test_leaving_the_block_leaves_no_process_and_no_folder() -> None:
+async def test_a_broker_that_was_frozen_goes_on_and_leaves_no_process_and_no_folder() -> None:
     async with RunningKafka() as running:
         pid = running.pid
         assert pid is not None
         folder = None if running.broker is None else running.broker.folder
+        topic = await running.create_topic("orders", 1)
+        running.freeze()
+        writing = asyncio.create_task(asyncio.to_thread(produce, running.address, topic, b"one"))
+        await asyncio.wait([writing], timeout=0.3)
+        assert not writing.done()
+        running.thaw()
+        await writing
+        assert await consume(running.address, topic, "group", 1) == [b"one"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert folder is None or not folder.exists()
@@ -82,15 +86,3 @@ async def test_a_folder_is_one_brokers_at_a_time_and_kept_for_the_next(kafka: Ka
         await asyncio.to_thread(produce, broker.address, "orders", b"one", partition=1)
         assert await consume(broker.address, "orders", "group", 1) == [b"one"]
     assert (tmp_path / "broker.log.before").exists()
-
-
-async def test_a_broker_that_ends_by_itself_says_why(kafka: Kafka) -> None:
-    needs_real(kafka, "has no log")
-    program = (await choose_kafka()).program
-    assert program is not None
-    async with KafkaBroker(program) as broker:
-        pid = broker.pid
-        assert pid is not None
-        os.kill(pid, 9)
-        assert "the Kafka broker ended" in str(await broker.ended())
-        assert broker.pid is None
