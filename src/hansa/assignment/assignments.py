@@ -62,7 +62,7 @@ _BY_HAND: Final = "by hand"
 
 
 class Assignments:
-    """The partitions of one group, and who has them. Every call raises what the store raises."""
+    """The partitions of one group, and their owners. Every call raises what the store raises."""
 
     def __init__(
         self,

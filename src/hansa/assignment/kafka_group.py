@@ -1,4 +1,4 @@
-"""A member of a Kafka consumer group: what `KafkaMode` needs of it, and confluent-kafka's client as a member.
+"""A member of a Kafka consumer group: what `KafkaMode` needs of it, and confluent-kafka's client as one.
 
 `ConfluentMember` must: take part by the group's protocol, cooperatively in both protocols; tell `Rebalanced`
 what is assigned, revoked and lost, before anything else goes on, and have the client give up what is revoked
@@ -102,7 +102,7 @@ class GroupMember(Protocol):
 
     @property
     def late_count(self) -> int:
-        """Answers of the group's coordinator that came too late, as far as is known. They are lost."""
+        """How many answers of the group's coordinator came too late, as far as is known. They are lost."""
 
     async def join(self, topics: Sequence[str], heard: Rebalanced) -> None: ...
 
@@ -497,10 +497,10 @@ class ConfluentMember:
         return self._heard
 
     async def _asking_coordinator(self, topic: str) -> AdminClient:
-        """For questions that go to the group's coordinator, after a sign of life of the brokers.
+        """The client for questions to the group's coordinator, once the brokers have shown a sign of life.
 
-        The client aborts the process when a connection drops at the moment in which such a question is sent
-        (librdkafka issues 3663 and 4605). One that waits for a broker that is away meets that moment often.
+        The client aborts the process when a connection drops at the moment in which it sends such a question
+        (librdkafka issues 3663 and 4605). A question that waits for an absent broker meets that moment often.
         """
         from confluent_kafka import KafkaException
 

@@ -210,7 +210,7 @@ class KafkaMode:
         )
         limit_s = KAFKA_REVOKE_SHARE_MAX * self._new_settings(group="?").poll_interval_s
         self._revoke_s = min(revoke_timeout, limit_s)
-        # In the classic protocol a member answers each assignment, and is told it until it does.
+        # In the classic protocol a member answers each assignment, and is told of it until it does.
         self._may_miss = protocol == "consumer"
         self._lifetime_s = handoff_lifetime
         self._open_member = open_member
@@ -520,8 +520,7 @@ class KafkaMode:
         return self._saved[tenure.part]
 
     async def _look_for_missing(self, part: KafkaPart, wanted: int, found: int) -> None:
-        """Count offsets that should be there and are gone. Other gaps are no loss: not all offsets are
-        used."""
+        """Count offsets that should be there and are gone. Other gaps are no loss: offsets are not dense."""
         with suppress(KafkaUnavailable):
             first, _ = await self._member.range_of(part)
             if (missing_count := min(first, found) - wanted) > 0:

@@ -291,7 +291,7 @@ class Worker:
             raise
 
     async def leave(self, timeout: float | None = None) -> None:
-        """Give up all partitions in good order, and take no more: iterating ends. Twice does no harm.
+        """Give up all partitions in good order, and take nothing more: iterating ends. Twice does no harm.
 
         In the last part of the time, half of it or at most what a save may take, the worker saves the
         partitions that no other worker has taken, and gives them up all the same. A second call waits for
@@ -376,7 +376,7 @@ class Worker:
             self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
-            # Also after an error and a cancellation: a leader would wait for a worker that works no more.
+            # Also after an error and a cancellation: a leader would wait for a worker that no longer works.
             await self._say(None, LEAVE_S_MAX)
 
     # -- for the mode

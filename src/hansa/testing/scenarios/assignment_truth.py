@@ -197,7 +197,7 @@ class AssignmentTruth:
         self._targets: Lately[dict[str, str]] = Lately({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
-        # When a partition was moved by hand without the plan, maybe, knowing of it.
+        # When a partition was moved by hand; the plan may not know of it.
         self._by_hand_s: dict[str, float] = {}
         # Offers whose senders got no answer; the store may carry them out all the same.
         self._doubtful: set[tuple[str, float]] = set()
