@@ -6,13 +6,11 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
             ...
 
 - `partition`: a part of a group's work, which one worker has at a time, and the settings of a group.
-- `planner`: which worker should have which partition, and the moves that lead there. `plan`: such moves as a
-  record.
+- `planner`: which worker should have which partition, and the moves to get there. `plan`: moves as a record.
 - `rebalancing`: what the leader of a group does next. `assigner`: carries it out.
 - `handoff`: what a worker saves of a partition for the next owner.
 - `topology`: the workers of a group, the owner of each partition, and the events that report changes.
-- `assignments`: a group seen from outside, to change and to follow it. `topology_bridge`: its events on a
-  topic.
+- `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
 - `work`: a partition that this process works on. `worker`: a process that takes its share.
 - `store_mode`: how partitions come and go when a leader places them.
 - `kafka_mode`: how they come and go in a Kafka group. `kafka_group`: a member of such a group, and its

@@ -23,9 +23,8 @@ partition without a handoff begins, and shows others how far the work is.
 A member that has missed what the broker assigned to it (see `kafka_lookout`) leaves the group in good order,
 and another one joins in its place.
 
-A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to other
-members when its session timeout is over, and to the member itself if it is back before that. The client
-cannot give the place up.
+A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
+its session timeout is over, or back to it if it returns before that. The client cannot give the place up.
 """
 
 from __future__ import annotations
@@ -260,8 +259,7 @@ class KafkaMode:
     async def run(self) -> None:
         """Take part in the group until `leave`, or until cancelled.
 
-        Raises `MemberFenced`, `GroupRefused`, `UsageError` for a handoff lifetime that is too short,
-        `AlreadyClosed`.
+        Raises `MemberFenced`, `GroupRefused`, `UsageError` for a lifetime that is too short, `AlreadyClosed`.
         """
         self._context = copy_context()
         try:

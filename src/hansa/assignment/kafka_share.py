@@ -7,7 +7,7 @@ has assigned is a `PartitionTenure` here, from the assignment to its end:
 - ASSIGNED: the broker says that this member has it. A try to take its entry is due.
 - TAKING: a try is under way.
 - READING: the entry names this process. The handoff is read, and the messages after it are opened.
-- READY: a work is on it.
+- READY: its messages flow to a work.
 - ENDING: it was revoked. The work comes to its end, and its handoff is written.
 - OVER: all that follows is done. The broker may have the partition back.
 
@@ -122,7 +122,7 @@ class StopTaking:
 
 @dataclass(frozen=True, slots=True)
 class DropWork:
-    """Tell the work its loss, now. Nothing may be written any more."""
+    """Tell the work at once that the partition is lost. Nothing may be written any more."""
 
     tenure: PartitionTenure
 

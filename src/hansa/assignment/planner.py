@@ -11,7 +11,7 @@ more keeps what it has. The steps:
    that may have one is full, the shortest chain of other moves makes room. A partition that finds no place is
    unplaced, but a draining worker keeps it: better there than nowhere.
 3. One at a time, partitions go from a high worker to the lowest that may have them, while that levels. Then
-   pairs of equal weight change places if that brings one into its zone. Both again, until nothing changes.
+   pairs of equal weight change places if that brings one into its zone. Both repeat until nothing changes.
 
 When does a step level? Let a worker of capacity c with load L cost 2LL/c. Let a partition of weight w cost
 w(W - w) when it is not where it was before the plan, and 3w(W - w) outside its zone; W is the largest weight.

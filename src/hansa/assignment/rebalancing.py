@@ -421,7 +421,7 @@ class Rebalancing:
         )
 
     def share_out(self) -> Sharing:
-        """What the planner says to what is so now."""
+        """The planner's answer for the present state."""
         return share_out(
             self.workers.values(),
             self.partitions.values(),

@@ -45,8 +45,7 @@ T = TypeVar("T")
 
 KEYS: Final = Keys()
 ACTS: Final = b"acts/"
-# The time for a leader to hear, decide and send, and to be late: longer than any lease, and any message's
-# way.
+# The time for a leader to hear, decide, send and be late: longer than any lease, and any message's way.
 GRACE_S: Final = 6.0
 # Once the faults are over, a leader has heard of everything after this time.
 HEARD_S: Final = 2.0
@@ -109,7 +108,7 @@ class RunningSums:
         self._states: dict[str, list[bytes]] = {}
 
     def after(self, partition: str, last_offset: int) -> bytes:
-        """The one right state; empty before the first message."""
+        """The only right state after this offset; empty before the first message."""
         if last_offset < 0:
             return b""
         states = self._states.setdefault(partition, [])
@@ -160,7 +159,7 @@ class _Body:
 
 
 class AssignmentTruth:
-    """One group. Fails the world at once when something is not as it must be."""
+    """The judge of one group: it fails the world at once when something is not as it must be."""
 
     def __init__(self, store: StoreHost, group: str, sums: RunningSums) -> None:
         self._store = store
