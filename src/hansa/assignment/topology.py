@@ -204,7 +204,7 @@ class PartitionUpdated(_OfPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLost(_OfPartition):
-    """The node lost the partition, and could save nothing: its session ended, or another node has it."""
+    """The node lost the partition, and could save nothing more: its session ended, or another node has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
