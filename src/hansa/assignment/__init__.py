@@ -1,21 +1,22 @@
-"""Work that is shared out: who has which partition, and what is handed on when that changes.
+"""Work that is shared out among processes: which worker has which partition, and what it hands on.
 
 async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders") as worker:
     async for work in worker:
         async with work:
             ...
 
-- `partition`: what a group's work is divided into, and how the group wants it shared out.
-- `planner`: who should have what, and which moves bring that about. `plan`: such moves as a record.
+- `partition`: a part of a group's work, which one worker has at a time, and the settings of a group.
+- `planner`: which worker should have which partition, and the moves to get there. `plan`: moves as a record.
 - `rebalancing`: what the leader of a group does next. `assigner`: carries it out.
-- `handoff`: what a worker leaves behind of a partition, and where it stands.
-- `topology`: who works for a group, who has which partition, and what happens to that.
+- `handoff`: what a worker saves of a partition for the next owner.
+- `topology`: the workers of a group, the owner of each partition, and the events that report changes.
 - `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
 - `work`: a partition that this process works on. `worker`: a process that takes its share.
-- `store_mode`: how partitions come and go where a leader places them.
-- `kafka_mode`: how they do in a Kafka group. `kafka_group`: a member of such a group, and its messages.
-  `kafka_share`: what the member does about each partition. `kafka_entries`: who has which, in the store.
-  `kafka_lookout`: whether the member knows what it was assigned. `kafka_sweep`: how long handoffs are kept.
+- `store_mode`: how partitions come and go when a leader places them.
+- `kafka_mode`: how they come and go in a Kafka group. `kafka_group`: a member of such a group, and its
+  messages. `kafka_share`: decides what the member does about each partition. `kafka_entries`: the entries in
+  the store, which name the owners. `kafka_lookout`: finds out whether the member has missed an assignment.
+  `kafka_sweep`: how long handoffs are kept.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
-"""The leader of a group: carries out what `Rebalancing` decides. Every worker runs one; one of them leads.
+"""The driver that leads a group: it carries out what `Rebalancing` decides. One worker of a group leads.
 
-`Assigner` must: campaign on the sessions of its process, and again whenever it leads no more. `Term` must:
+`Assigner` must: campaign on the sessions of its process, and again whenever it no longer leads. `Term` must:
 tell the machine all that the store has before it asks for a decision, and all news after that; compare its
 leadership in every step; have at most one step of a partition under way; tell the machine how each step went;
-and, when a plan could not be written for sure, read which one is there.
+and, when it is in doubt whether a plan was written, read which plan is there.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _WAIT_S_MIN: Final = 0.001
 class Assigner:
     """Leads a group whenever it is this process's turn. `members` must have a node.
 
-    Handoffs that nobody has saved for `handoff_lifetime` seconds are deleted, but for partitions that are
-    defined; None keeps all.
+    Handoffs that nobody has saved for `handoff_lifetime` seconds are deleted, except those of defined
+    partitions; None keeps all.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Assigner:
         self._election = Election(members.sessions, election_of(group))
         self._term: Term | None = None
         self.terms_count = 0
-        """How often this process began to lead the group."""
+        """How often this process became the leader of the group."""
         self.troubles_count = 0
         """Steps that the store did not answer, or refused."""
 
@@ -84,11 +84,11 @@ class Assigner:
 
     @property
     def stats(self) -> RebalancingStats:
-        """What is counted while this process leads; else nothing."""
+        """The counts of this process's term while it leads; otherwise zeros."""
         return RebalancingStats() if self._term is None else self._term.machine.stats
 
     async def run(self) -> None:
-        """Campaign, and lead, until cancelled. Raises `AlreadyClosed`."""
+        """Campaign, and lead when elected, until cancelled. Raises `AlreadyClosed`."""
         backoff = patient_backoff(self._environment.chance)
         while True:
             try:
@@ -115,7 +115,7 @@ class Assigner:
 
 
 class Term:
-    """One term of a group's leader, whose `guard` holds as long as it leads."""
+    """One term of a group's leader. The `guard` holds as long as it leads."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Term:
         self.bad_records_count = 0
 
     async def run(self) -> None:
-        """Lead until cancelled. Raises `Fenced` from when it leads no more, `AlreadyClosed`."""
+        """Lead until cancelled. Raises `Fenced` when it no longer leads, and `AlreadyClosed`."""
         keys, group = self._keys, self._group
         followed: tuple[tuple[bytes, Callable[[KeyValue, bool], None]], ...] = (
             (keys.group(group), self._hear_settings),
@@ -175,7 +175,7 @@ class Term:
                 await self._wait(self._decide(tasks))
 
     def _decide(self, tasks: asyncio.TaskGroup) -> tuple[int, float]:
-        """Begin what is to be done now; gives which news that was decided on, and until when it holds."""
+        """Begin what is due now; returns the count of news it is based on, and when to decide again."""
         now = self._now()
         if self._is_view_new:
             self._look_at_members()
@@ -188,7 +188,7 @@ class Term:
 
     async def _wait(self, since: tuple[int, float]) -> None:
         count, deadline_s = since
-        # A moment at least: a loop that goes by another clock would come back too early, again and again.
+        # At least a moment: a loop that goes by another clock would come back too early, again and again.
         left_s = None if deadline_s == inf else max(deadline_s - self._now(), _WAIT_S_MIN)
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
@@ -214,7 +214,7 @@ class Term:
                 note = self._note(step.partition, step.reason, is_handed=step.is_handed)
                 definition = self.machine.partitions.get(step.partition)
                 key = self._keys.partition(self._group, step.partition)
-                # So that what comes late places nothing that was deleted meanwhile, or defined anew.
+                # A placement that comes late must not place what was deleted meanwhile, or defined anew.
                 same = [] if definition is None else [Compare.revision(key, "=", definition.revision)]
                 return await self._placer.place(
                     entry,
@@ -252,7 +252,7 @@ class Term:
             else:
                 found = await self._plans.end(command.plan, self._guard, before=command.before)
         except (*TROUBLE, Conflict) as error:
-            # It may have been written all the same.
+            # The plan may have been written all the same.
             self._on_trouble(error)
             read = await patiently(self._plans.load, self._environment.chance)
             self.machine.written(command, read, now=self._now())
@@ -261,7 +261,7 @@ class Term:
         self._changed()
 
     async def _sweep(self) -> None:
-        """Now and then delete what nobody needs any more: handoffs, and the records of hand-overs."""
+        """Delete now and then what nobody needs any more: handoffs, and the records of hand-overs."""
         cluster, environment = self._members.cluster, self._environment
         handoffs = Handoffs(self._store, self._group, cluster=cluster, environment=environment.fork("sweep"))
         handovers = Handovers(self._store, cluster=cluster, environment=environment.fork("handovers"))
@@ -277,7 +277,7 @@ class Term:
     # -- news
 
     async def _follow(self, key: bytes, hear: Callable[[KeyValue, bool], None]) -> None:
-        """Have `hear` told of each key with the prefix, and whether it is there, as it changes."""
+        """Pass each change of the key, or below it, to `hear`: the item, and whether it is there."""
         environment = self._environment.fork(key.decode())
         # Only prefixes end with a slash.
         following = Following(self._store, key, exact=not key.endswith(b"/"), environment=environment)
@@ -303,7 +303,7 @@ class Term:
             events.close()
 
     def _look_at_members(self) -> None:
-        """Once for all news of members since the last decision: a thousand may join together."""
+        """Look once for all news of members since the last decision: a thousand may join together."""
         self._is_view_new = False
         draining = self.machine.settings.draining
         here = [member for member in self._members.view.values() if member.is_here]
@@ -341,7 +341,7 @@ class Term:
             try:
                 entry = Placement.decode(item.value)
             except BadRecord as error:
-                # Whoever wrote it: somebody is to own it again.
+                # Whoever wrote it: the partition counts as one without an owner, and is placed again.
                 self._bad(item, error)
         self.machine.hear_entry(name, entry, revision=item.mod_revision)
 

@@ -1,11 +1,11 @@
-"""A group from outside: what there is to do, who has what, and how a person changes that.
+"""A group seen from outside: its partitions, who has which, and how a person changes that.
 
-`Assignments` has no place in the cluster and owns nothing: the command line and other programs use it. It
-writes definitions, settings and resources, which the group's leader goes by, and offers, which begin a
-hand-over. It must: change a definition only as it was read; keep each resource in one partition, whoever
-assigns it at the same time; and name as owner whoever the entry names.
+`Assignments` is no member of the cluster and owns nothing: the command line and other programs use it. It
+writes definitions, settings and resources, by which the group's leader goes, and offers, which begin a
+hand-over. It must: change a definition only as it was read; keep each resource in one partition, even if
+several programs assign it at the same time; and report as owner the node that the entry names.
 
-`AssignmentView` follows a group: what a follower of the leader knows, with the events of it.
+`AssignmentView` follows a group: it keeps a copy of who has what up to date, and reports the events.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _BY_HAND: Final = "by hand"
 
 
 class Assignments:
-    """The partitions of one group, and who has them. Every call raises what the store raises."""
+    """The partitions of one group, and their owners. Every call raises what the store raises."""
 
     def __init__(
         self,
@@ -79,22 +79,22 @@ class Assignments:
         self._keys = Keys(cluster)
         self._handoffs = Handoffs(store, group, cluster=cluster, environment=self.environment)
 
-    # -- what there is to do
+    # -- definitions and settings
 
     async def define(self, *partitions: Partition) -> None:
-        """Define partitions, or define them anew: the leader has each of them owned.
+        """Define partitions, or define them anew: the leader finds an owner for each of them.
 
-        Not all at once if they are many: whoever is cut off in between calls it again.
+        Many partitions take several transactions: a caller that is cut off in between calls it again.
         """
         puts = [Put(self._keys.partition(self.group, each.name), each.encode()) for each in partitions]
         await self._in_batches(puts)
 
     async def undefine(self, *names: str) -> None:
-        """Have partitions be no more: their owners lose them. What they left stays until it is swept."""
+        """Delete partitions: their owners lose them. Their handoffs stay until they are swept."""
         await self._in_batches([Delete(self._keys.partition(self.group, name)) for name in names])
 
     async def partitions(self) -> dict[str, Partition]:
-        """What is defined, by name. A definition that cannot be read is left out, and logged."""
+        """All defined partitions, by name. A definition that cannot be read is logged and left out."""
         found: dict[str, Partition] = {}
         book = TopologyBook(self.group)
         for item in (await self.store.scan(self._keys.partitions(self.group))).items:
@@ -102,16 +102,16 @@ class Assignments:
         return found
 
     async def settings(self) -> GroupSettings:
-        """How the work is shared out. Raises `BadRecord`."""
+        """The group's settings. Raises `BadRecord`."""
         item = await self.store.get(self._keys.group(self.group))
         return GroupSettings() if item is None else GroupSettings.decode(item.value)
 
     async def configure(self, **settings: Any) -> GroupSettings:
-        """Change some settings (see `GroupSettings`); gives all. Raises `BadArgument`, `BadRecord`."""
+        """Change some settings (see `GroupSettings`); returns all. Raises `BadArgument`, `BadRecord`."""
         return await self._change_settings(lambda before: replace(before, **settings))
 
     async def drain(self, *nodes: str) -> None:
-        """Have nodes give up all that others can have, and give them nothing more, until `undrain`."""
+        """Have nodes give up all that others may have, and give them nothing more, until `undrain`."""
         await self._change_settings(lambda before: before.with_draining(before.draining | set(nodes)))
 
     async def undrain(self, *nodes: str) -> None:
@@ -119,23 +119,23 @@ class Assignments:
         await self._change_settings(lambda before: before.with_draining(before.draining - set(nodes)))
 
     async def pin(self, partition: str, node: str) -> None:
-        """Have one node, and no other, have a partition; `""` ends that. Raises `NotThere`, `BadRecord`."""
+        """Let one node, and no other, have a partition; `""` ends that. Raises `NotThere`, `BadRecord`."""
         await self._change(partition, lambda before: replace(before, pinned=node))
 
     # -- who has what
 
     async def workers(self) -> dict[str, Candidate]:
-        """Who works for the group, by node, as the planner sees them. Raises `BadRecord`."""
+        """The workers of the group, by node, as the planner sees them. Raises `BadRecord`."""
         draining = (await self.settings()).draining
         return _candidates((await self.store.scan(self._keys.nodes)).items, self.group, draining)
 
     async def all(self) -> dict[str, Assignment]:
-        """Who has which partition, by name, without what they left: `get` reads that. Raises `BadRecord`."""
+        """All partitions and their owners, by name, without handoffs (see `get`). Raises `BadRecord`."""
         book, definitions = await self._read()
         return _with_standby(book, definitions, await self.workers())
 
     async def get(self, partition: str) -> Assignment | None:
-        """Who has one partition, with the handoff that was saved last; None for one that is not defined.
+        """One partition and its owner, with the last saved handoff; None if it is not defined.
 
         Raises `StoreCorrupt` when the handoff is damaged, `BadRecord`.
         """
@@ -147,13 +147,13 @@ class Assignments:
         return replace(found, handoff=None if saved is None else saved.handoff)
 
     def view(self) -> AssignmentView:
-        """Follow who has what: `async with assignments.view() as view`."""
+        """A view that follows the group: `async with assignments.view() as view`."""
         return AssignmentView(self)
 
     # -- plans and moves
 
     async def plan(self) -> Sharing:
-        """What the leader would do now, and why; nothing is done. Raises `BadRecord`."""
+        """What the leader would do now, and why; this call changes nothing. Raises `BadRecord`."""
         book, definitions = await self._read()
         owners = {name: each.owner for name, each in book.assignments.items() if each.owner}
         return share_out(
@@ -164,18 +164,19 @@ class Assignments:
         )
 
     async def last_plan(self) -> Plan | None:
-        """The plan that the leader has decided on last, None before the first."""
+        """The plan that the leader decided on last, None before the first."""
         return await Plans(self.store, self.group, cluster=self.cluster).load()
 
     async def move(
         self, partition: str, to: str, *, timeout: float = HANDOVER_S, reason: str = "", by: str = _BY_HAND
     ) -> Handover:
-        """Ask the owner of a partition to hand it over to a worker, and wait; gives the record.
+        """Ask the owner of a partition to hand it over to a worker, and wait; returns the record.
 
-        Its step is done or withdrawn. `by` is who asks, for the record. The partition stays there until
-        something asks for a new plan: `pin` it to have it stay for good. Raises `NotThere`, `NoOwner`,
-        `NoSuccessor` for a worker that is not there or may not have it, `Conflict`, `BadArgument`, and as
-        `Handovers.ended`. Cancelling it takes the offer back, unless the partition is on its way already.
+        The record's step is then done or withdrawn. `by` says who asks, for the record. The partition stays
+        with the worker until something calls for a new plan: `pin` it to keep it there for good. Raises
+        `NotThere`, `NoOwner`, `NoSuccessor` for a worker that is not there or may not have it, `Conflict`,
+        `BadArgument`, and as `Handovers.ended`. Cancelling it takes the offer back, unless the partition is
+        on its way already.
         """
         await self._check_move(partition, to)
         placer = Placer(
@@ -196,7 +197,7 @@ class Assignments:
         return await handovers.ended(offer)
 
     async def _check_move(self, partition: str, to: str) -> None:
-        """Whether it makes sense to ask: raises what can be said before that, in the words of a group."""
+        """Raise what can be said before asking, in the words of a group."""
         what = f"partition {partition!r} of {self.group!r}"
         book, definitions = await self._read(partition)
         workers = await self.workers()
@@ -221,11 +222,11 @@ class Assignments:
     # -- single resources
 
     async def assign(self, resource: str, to: str = "", *, resource_group: str = "") -> Assignment:
-        """Assign one resource to a partition, from now on, and gives who has that.
+        """Assign one resource to a partition, from now on; returns that partition with its owner.
 
-        Without `to` it goes where it is already, or else to the partition with the fewest resources for its
+        Without `to` it stays where it is, or else goes to the partition with the fewest resources for its
         weight, of those bound to the `resource_group`. Raises `NotThere` when there is no such partition,
-        `Conflict` when it changes all the time, `BadArgument` when it is full.
+        `Conflict` when others change it all the time, `BadArgument` when the partition is full.
         """
         key = self._keys.resource(self.group, resource)
         for _ in range(COMMIT_TRIES_MAX):
@@ -251,10 +252,10 @@ class Assignments:
         )
 
     async def look_up(self, resource: str) -> Assignment | None:
-        """Who has a resource, None if no partition has it. Raises as `get`."""
+        """The partition that has a resource, with its owner; None if no partition has it. Raises as `get`."""
         item = await self.store.get(self._keys.resource(self.group, resource))
         if item is not None:
-            # Looking at one partition instead of all; a definition may have been written over since.
+            # Looking at one partition instead of all; its definition may have been overwritten since.
             found = await self.get(item.value.decode())
             if found is not None and resource in found.resources:
                 return found
@@ -263,7 +264,7 @@ class Assignments:
         return None
 
     async def unassign(self, resource: str) -> bool:
-        """Take a resource from its partition; says whether it had one. Raises `Conflict`."""
+        """Take a resource from its partition; returns whether it had one. Raises `Conflict`."""
         key = self._keys.resource(self.group, resource)
         for _ in range(COMMIT_TRIES_MAX):
             item = await self.store.get(key)
@@ -279,7 +280,7 @@ class Assignments:
     # -- small things
 
     async def _read(self, partition: str = "") -> tuple[TopologyBook, dict[str, Partition]]:
-        """All that is known of the partitions, or of one of them."""
+        """All that the store says of the partitions, or of one of them."""
         keys, book = self._keys, TopologyBook(self.group)
         definitions: dict[str, Partition] = {}
         for prefix in (keys.partitions(self.group), keys.handoffs(self.group), keys.assignments(self.group)):
@@ -346,10 +347,10 @@ async def all_groups(store: Store, *, cluster: str = "default") -> dict[str, int
 
 
 class AssignmentView:
-    """Who has which partition of a group, followed; made by `Assignments.view`. Use it with `async with`.
+    """A view of a group: which node has which partition, kept up to date. Use it with `async with`.
 
-    Entering reads all. A store that is away is waited for: the view stays as it was. What was missed is told
-    as one difference. Entering raises `AlreadyClosed` when the store was closed.
+    Entering reads everything. While the store cannot be reached, the view stays as it was; what it missed
+    comes as one difference. Entering raises `AlreadyClosed` when the store was closed.
     """
 
     def __init__(self, assignments: Assignments) -> None:
@@ -373,27 +374,27 @@ class AssignmentView:
 
     @property
     def assignments(self) -> Mapping[str, Assignment]:
-        """Who has which partition, by name, without what they left, and without who else could have it."""
+        """All partitions and their owners, by name, without handoffs, and without `standby`."""
         return self._book.assignments
 
     @property
     def last_applied_index(self) -> int:
-        """The store's revision at which the last change was made that this view has applied."""
+        """The store's revision of the last change that this view has applied."""
         return self._applied_index
 
     @property
     def workers(self) -> Mapping[str, Candidate]:
-        """Who works for the group, by node, as the planner sees them."""
+        """The workers of the group, by node, as the planner sees them."""
         if self._workers is None:
             self._workers = _candidates(self._records.values(), self.group, self._draining)
         return self._workers
 
     def all(self) -> dict[str, Assignment]:
-        """Who has which partition, by name, and who else could have it; without what they left."""
+        """All partitions and their owners, by name, with `standby`; without handoffs."""
         return _with_standby(self._book, self._definitions, self.workers)
 
     def of(self, node: str) -> dict[str, Assignment]:
-        """What one node has, as `all` tells it; of very many partitions that is much less work."""
+        """The partitions of one node, as in `all`; if there are very many, that is much less work."""
         having = {name: one for name, one in self.assignments.items() if one.owner == node}
         return {name: _backed(one, self._definitions, self.workers) for name, one in sorted(having.items())}
 
@@ -403,13 +404,13 @@ class AssignmentView:
         return Counter(each.owner for each in self.assignments.values() if each.owner)
 
     def events(self) -> EventStream[TopologyEvent]:
-        """What happens from this call on, each with the handoff that was saved last."""
+        """What happens from this call on; each event has the handoff that was saved last."""
         return self._feeds.open()
 
     async def until(
         self, condition: Callable[[Mapping[str, Assignment]], bool], *, timeout: float | None = None
     ) -> Mapping[str, Assignment]:
-        """Wait until who has what fulfils a condition, and gives that. Raises `TimedOut`, `AlreadyClosed`."""
+        """Wait until the assignments fulfil a condition; returns them. Raises `TimedOut`, `AlreadyClosed`."""
         try:
             async with asyncio.timeout(timeout):
                 while not condition(self.assignments):
@@ -447,7 +448,7 @@ class AssignmentView:
         await self.close()
 
     async def close(self) -> None:
-        """Follow no more. Twice does no harm."""
+        """Stop following. Closing twice does no harm."""
         await self._closing.once(self._close)
 
     async def _close(self) -> None:
@@ -498,7 +499,7 @@ class AssignmentView:
         return []
 
     async def _with_handoff(self, event: TopologyEvent) -> TopologyEvent:
-        """With what was saved last: where somebody begins, or what somebody left or lost."""
+        """The event with the last saved handoff: where a new owner begins, or what an old one left."""
         with suppress(StoreCorrupt, BadRecord, Conflict):
             saved = await patiently(
                 lambda: self._handoffs.load(event.partition), self._outside.environment.chance
@@ -517,7 +518,7 @@ class AssignmentView:
 def heard(
     book: TopologyBook, definitions: dict[str, Partition], keys: Keys, item: KeyValue, *, is_there: bool
 ) -> list[TopologyEvent]:
-    """Tell a book of one record; gives what that means. One that cannot be read is logged, and left out."""
+    """Pass one record to a book; returns its events. A record that cannot be read is logged and left out."""
     group, at = book.group, item.mod_revision
     try:
         if item.key.startswith(prefix := keys.partitions(group)):
@@ -540,21 +541,21 @@ def heard(
 def _with_standby(
     book: TopologyBook, definitions: Mapping[str, Partition], workers: Mapping[str, Candidate]
 ) -> dict[str, Assignment]:
-    """What a book says, with who else could have each partition, in the order of their names."""
+    """The assignments in a book, with the standby of each, in the order of their names."""
     return {name: _backed(one, definitions, workers) for name, one in sorted(book.assignments.items())}
 
 
 def _backed(
     one: Assignment, definitions: Mapping[str, Partition], workers: Mapping[str, Candidate]
 ) -> Assignment:
-    """With its standby."""
-    # A Kafka group's need no definition: all its workers could have them.
+    """The assignment with its standby."""
+    # Partitions of a Kafka group need no definition: all its workers could have them.
     definition = definitions.get(one.partition) or Partition(name=one.partition)
     return replace(one, standby=standby_of(definition, one.owner, workers.values()))
 
 
 def _candidates(records: Iterable[KeyValue], group: str, draining: frozenset[str]) -> dict[str, Candidate]:
-    """Those of the members whose records these are that work for a group, by node."""
+    """The members with these records that work for a group, by node, as the planner sees them."""
     found = {}
     for item in records:
         record = decoded_record(item)
@@ -567,12 +568,12 @@ def _candidates(records: Iterable[KeyValue], group: str, draining: frozenset[str
 
 
 def _having(definitions: Mapping[str, Partition], resource: str) -> list[str]:
-    """The partitions that have a resource: one, unless definitions were written that say otherwise."""
+    """The partitions that have a resource: one, unless somebody wrote definitions that say otherwise."""
     return sorted(name for name, each in definitions.items() if resource in each.resources)
 
 
 def _without(definitions: Mapping[str, Partition], resource: str) -> dict[str, Partition]:
-    """The partitions that have a resource, as they are when it is taken from them."""
+    """The partitions that have a resource, as they are without it."""
     return {
         name: replace(
             definitions[name], resources=tuple(one for one in definitions[name].resources if one != resource)

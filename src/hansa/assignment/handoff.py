@@ -1,15 +1,16 @@
-"""What a worker leaves behind of a partition for whoever has it next: the value, and where it stands.
+"""A handoff: what a worker saves of a partition for the next owner, and how it is stored.
 
-A handoff is saved under the guards of its owner's claim: in one transaction that holds only while the owner
-owns. So what an old owner sends late is refused, and the next owner reads the last one that counted. It also
-compares the handoff that was there before: a save that was given up, and is carried out late, is refused when
-a newer one of the same owner is there already.
+The owner saves a handoff under the guards of its claim, in one transaction that succeeds only while it owns
+the partition. So a save that an old owner sends late is refused, and the next owner reads the last handoff
+that counted. A save also compares the handoff that was there before: if the owner has given up a save, and
+the store carries it out late, it is refused when a newer handoff of the same owner is already there.
 
-A save whose answer was lost may be sent again, at any later time (`HandoffSave`): it is done once, with its
-operations, because it is known by its value if it stands there, and refused if it does not and comes late.
+A save whose answer was lost may be sent again, at any later time (`HandoffSave`). It is carried out once,
+with its operations: if the store has its value, it was carried out; if another value is there, a late try is
+refused.
 
-A small one stands in its record. A large one is a blob, which the record names: the blob is put first, the
-record compares that it is there, and the blob of the record before is deleted in the same transaction. Both
+A small handoff is stored in its record. A large one is a blob, which the record names: the blob is put first,
+the record's transaction compares that the blob is there, and deletes the blob of the previous record. Both
 are compressed when that pays.
 """
 
@@ -63,12 +64,12 @@ _BLOB_SPACE: Final = "handoffs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handoff:
-    """How far a partition's work is. All of it is the user's own; hansa goes by `last_offset` alone.
+    """How far the work on a partition is. All of it is the user's own; hansa goes by `last_offset` alone.
 
-    `checkpoint` names a place in what comes from upstream. `state` is that of the steps of the work.
-    `last_offset` is the last one that `state` has in it, -1 for none: reading goes on behind it.
-    `processed_at` is the wall time of the last message that was processed, for display. `resources` are
-    those that the partition had then.
+    `checkpoint` names a place in the source that the work reads. `state` is the state of the work's steps.
+    `last_offset` is the offset of the last message that `state` includes, -1 for none: the next owner reads
+    on after it. `processed_at` is the wall time of the last message that was processed, for display.
+    `resources` are those that the partition had then.
     """
 
     checkpoint: str = ""
@@ -79,17 +80,17 @@ class Handoff:
 
     @property
     def next_offset(self) -> int:
-        """Where to read on."""
+        """The offset at which the next owner reads on."""
         return self.last_offset + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedHandoff:
-    """A handoff as it stands in the store: who saved it, in which epoch and generation, and when.
+    """A handoff as it is stored: who saved it, in which epoch and generation, and when.
 
-    `epoch` is that of the claim it was saved under, `number` counts the saves in that epoch, `generation` is
-    that of the Kafka group, 0 without Kafka. `saved_at` is a wall time, for display. `size` is how many bytes
-    it takes in the store, and `blob` the blob that has them if they are many.
+    `epoch` is that of the claim under which it was saved, `number` counts the saves in that epoch,
+    `generation` is that of the Kafka group, 0 without Kafka. `saved_at` is a wall time, for display. `size`
+    is how many bytes it takes in the store, and `blob` names the blob that holds it if it is large.
     """
 
     handoff: Handoff
@@ -105,7 +106,7 @@ class SavedHandoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffHead:
-    """What the record of a handoff says without its content."""
+    """The record of a handoff, without its content."""
 
     node: str
     epoch: int
@@ -131,7 +132,7 @@ def _content(handoff: Handoff) -> bytes:
 
 
 def _packed(content: bytes) -> tuple[bytes, bool]:
-    """The content as it is stored, and whether that is compressed."""
+    """The content as it is stored, and whether it is compressed."""
     if len(content) >= HANDOFF_COMPRESSED_BYTES_MIN:
         # The fastest level: a checkpoint is compressed again and again, and read once.
         small = zlib.compress(content, 1)
@@ -141,7 +142,7 @@ def _packed(content: bytes) -> tuple[bytes, bool]:
 
 
 def _decoded(item: KeyValue) -> tuple[HandoffHead, bytes]:
-    """The head, and the bytes that stand in the record itself. Raises `BadRecord`."""
+    """The head, and the bytes that are in the record itself. Raises `BadRecord`."""
     first, _, body = item.value.partition(b"\n")
     found = from_json(first, "a handoff")
     try:
@@ -189,7 +190,7 @@ def _unpacked(head: HandoffHead, packed: bytes, what: str) -> Handoff:
 
 
 def checked(handoff: Handoff) -> Handoff:
-    """Raises `BadArgument` for one that cannot be saved."""
+    """Raises `BadArgument` for a handoff that cannot be saved."""
     if not isinstance(handoff.state, bytes):
         raise BadArgument(f"the state of a handoff is bytes, not {type(handoff.state).__name__}")
     if not isinstance(handoff.last_offset, int) or handoff.last_offset < -1:
@@ -204,31 +205,31 @@ def checked(handoff: Handoff) -> Handoff:
 
 @dataclass(slots=True, kw_only=True)
 class HandoffSave:
-    """One save, from its first try to its answer: however often it is sent, it is done once."""
+    """One save, from its first try to its answer: however often it is sent, it is carried out once."""
 
     saved: SavedHandoff
-    """As it is to stand in the store. Its number grows when another save of this owner was done before it."""
+    """What is to be stored. Its number grows when another save of this owner was carried out before it."""
     packed: bytes
     is_compressed: bool
     operations: tuple[Operation, ...]
     known_revision: int
-    """What stood there when it was sent last, 0 for nothing: it is done only over that."""
+    """The revision that was there when it was last sent, 0 for none: it is carried out only over that one."""
     known_blob: str
     is_sent: bool = False
-    """Whether it may be done, or come to be: it was sent, and nothing has shown that this try is refused."""
+    """Whether it may be carried out, or was: it was sent, and nothing has shown that this try is refused."""
 
     @property
     def value(self) -> bytes:
-        """The record."""
+        """The record to write."""
         return _encoded(self.saved, packed=self.packed, is_compressed=self.is_compressed)
 
     def come_after(self, revision: int, blob: str) -> None:
-        """Something else stands there: from now on no earlier try can be done any more."""
+        """Another value is there: no earlier try can be carried out from now on."""
         self.known_revision, self.known_blob, self.is_sent = revision, blob, False
 
 
 class Handoffs:
-    """The handoffs of one group in a store. Every call ends by its deadline, as those of a `Store` do."""
+    """The handoffs of one group in a store. Every call ends by its deadline, as the calls of a `Store` do."""
 
     def __init__(
         self,
@@ -250,14 +251,14 @@ class Handoffs:
             environment=Environment(clock=store.clock, chance=environment.chance),
         )
         self.retries_count = 0
-        """Saves that were sent once more, because the store did not answer."""
+        """How often a save was sent again because the store did not answer."""
 
     def key(self, partition: str) -> bytes:
-        """Where the handoff of a partition stands."""
+        """The key of a partition's handoff."""
         return self._keys.handoff(self._group, partition)
 
     async def load(self, partition: str, *, timeout: float | None = STORE_TIMEOUT_S) -> SavedHandoff | None:
-        """The last handoff that was saved, None if there is none. For who only looks.
+        """The last saved handoff, None if there is none. For readers that do not own the partition.
 
         Raises `StoreCorrupt` when it is damaged or its blob is gone, `BadRecord`, and as the store does.
         """
@@ -269,17 +270,17 @@ class Handoffs:
             try:
                 return await self.read(item, timeout=timeout)
             except StoreCorrupt as error:
-                # Its owner may have replaced it between the two reads.
+                # The owner may have replaced it between the two reads.
                 if gone is not None and str(gone) == str(error):
                     raise
                 gone = error
         raise Conflict(f"the handoff of {self._what(partition)} is replaced all the time")
 
     async def take(self, claim: PlacedClaim, partition: str) -> tuple[SavedHandoff | None, KeyValue | None]:
-        """The last handoff, read while the claim stands, and the record that defines the partition.
+        """The last handoff, read while the claim holds, and the record that defines the partition.
 
-        No owner before can save another one after that. However long the store cannot be reached. Raises the
-        loss, `StoreCorrupt` and `BadRecord`.
+        After that no earlier owner can save another handoff. Waits, however long the store cannot be reached.
+        Raises the loss, `StoreCorrupt` and `BadRecord`.
         """
         backoff = patient_backoff(self._chance)
         keys = (self.key(partition), self._keys.partition(self._group, partition))
@@ -298,7 +299,7 @@ class Handoffs:
                 await asyncio.sleep(backoff.next_s())
 
     async def read(self, item: KeyValue, *, timeout: float | None = STORE_TIMEOUT_S) -> SavedHandoff:
-        """The handoff whose record this is. Raises as `load`."""
+        """The handoff in this record. Raises as `load`."""
         what = self._what(item.key.removeprefix(self._keys.handoffs(self._group)).decode())
         head, packed = _decoded(item)
         if head.blob:
@@ -332,12 +333,12 @@ class Handoffs:
         operations: Sequence[Operation] = (),
         timeout: float = HANDOFF_SAVE_S,
     ) -> SavedHandoff:
-        """Save it under the owner's claim, `before` being the last one; gives it as it stands there now.
+        """Save a handoff under the owner's claim, after `before`, the last one; returns it as it is stored.
 
-        `operations` are done in the same transaction. A save without an answer is sent again, with growing
-        pauses, until the timeout. Raises `Fenced` when the partition is another owner's by now, and nothing
-        was saved; `TimedOut` and `StoreUnavailable` when the store did not answer: then it may have been
-        saved. Raises `BadArgument`, `LimitExceeded`.
+        `operations` are carried out in the same transaction. A save without an answer is sent again, with
+        growing pauses, until the timeout. Raises `Fenced` when another owner has the partition by now, and
+        nothing was saved; `TimedOut` and `StoreUnavailable` when the store did not answer: then it may have
+        been saved. Raises `BadArgument`, `LimitExceeded`.
         """
         save = self.prepared(claim, handoff, before=before, generation=generation, operations=operations)
         return await self.carry_out(claim, partition, save, timeout=timeout)
@@ -351,7 +352,7 @@ class Handoffs:
         generation: int = 0,
         operations: Sequence[Operation] = (),
     ) -> HandoffSave:
-        """A save that nobody has sent yet, for `carry_out`. Raises `BadArgument`, `LimitExceeded`."""
+        """A save that was not sent yet, for `carry_out`. Raises `BadArgument`, `LimitExceeded`."""
         packed, is_compressed = _packed(_content(checked(handoff)))
         if len(packed) > BLOB_BYTES_MAX:
             raise LimitExceeded(f"a handoff of {len(packed)} bytes: it has at most {BLOB_BYTES_MAX}")
@@ -377,10 +378,10 @@ class Handoffs:
     async def carry_out(
         self, claim: PlacedClaim, partition: str, save: HandoffSave, *, timeout: float
     ) -> SavedHandoff:
-        """Do what was prepared, or find that it was done; again, as often as there was no answer.
+        """Carry out a prepared save, or find that it was carried out; sends it again while no answer comes.
 
-        No other save of the same owner may be under way. Raises as `save` does: after an error, and when it
-        is cancelled, `save.is_sent` tells whether it may have been done.
+        No other save of the same owner may be under way. Raises as `save`: after an error, and when it is
+        cancelled, `save.is_sent` tells whether the save may have been carried out.
         """
         clock = self._store.clock
         deadline_s = clock.monotonic() + timeout
@@ -407,7 +408,7 @@ class Handoffs:
                 await asyncio.sleep(pause_s)
                 continue
             except (BadArgument, LimitExceeded):
-                # The store does not take such a request: no try of it can be done.
+                # The store refuses such a request: no try of it can be carried out.
                 save.is_sent = False
                 raise
             if outcome.is_success:
@@ -415,7 +416,7 @@ class Handoffs:
             found = {item.key: item for item in outcome.items}
             item = found.get(key)
             if item is not None and item.value == value:
-                # The answer to an earlier try was lost; what it wrote besides may have ended the ownership.
+                # The answer to an earlier try was lost; what it wrote as well may have ended the ownership.
                 return replace(save.saved, revision=item.mod_revision)
             if not all(guard.holds(found.get(guard.key)) for guard in guards):
                 await self._believe(claim, partition, found.get(claim.key))
@@ -437,11 +438,11 @@ class Handoffs:
         return await self._store.commit(compares, then, reads, timeout=timeout)
 
     def _come_after(self, item: KeyValue | None, save: HandoffSave, partition: str) -> None:
-        """It was refused, because of what stands there now. Raises `Fenced`."""
+        """The save was refused because of what is there now. Raises `Fenced`."""
         revision, blob = 0, ""
         if item is not None:
             revision = item.mod_revision
-            # What nobody can read is the owner's to write over: as after a way out that the user had.
+            # The owner may overwrite what cannot be read, for example when `recover` has found the state.
             with suppress(BadRecord):
                 head = HandoffHead.of(item)
                 blob = head.blob
@@ -454,7 +455,7 @@ class Handoffs:
                     # A save that this owner has given up was carried out all the same.
                     save.saved = replace(save.saved, number=max(save.saved.number, head.number + 1))
         if revision == save.known_revision:
-            # So it is its blob that is missing: it was swept before anything named it.
+            # So the blob is missing: it was swept before a record named it.
             invariant(save.saved.blob != "", f"a save of {self._what(partition)} is refused for no reason")
             save.saved = replace(save.saved, blob="")
         save.come_after(revision, blob)
@@ -469,18 +470,18 @@ class Handoffs:
                 placement = Placement.decode(item.value)
                 mine = (claim.placement.node, claim.placement.lease, claim.epoch)
                 if (placement.node, placement.lease, placement.epoch) == mine:
-                    # The watch is about to tell; the node's own record may be on its way, too.
+                    # The watch is about to report that; the node's own record may be on its way, too.
                     await asyncio.sleep(0.02)
                     return
                 who = f"{placement.node!r} in epoch {placement.epoch}"
         raise Fenced(f"{self._what(partition)} belongs to {who} now; epoch {claim.epoch} is over")
 
     async def sweep(self, *, lifetime: float, kept: Collection[str] = ()) -> int:
-        """Delete handoffs that nobody has saved for so long, but for partitions that are `kept`; how many.
+        """Delete handoffs not saved for `lifetime` seconds, except of `kept` partitions; returns how many.
 
-        To be called now and then, by the group's leader. The first call only begins the time: a handoff goes
-        when it is between once and twice as old. Blobs that no handoff names go after a day. Raises as the
-        store does.
+        The group's leader calls it now and then. The first call only begins the time: a handoff is deleted
+        when it is between once and twice as old. Blobs that no handoff names are deleted after a day. Raises
+        as the store does.
         """
         ages = Ages(self._store, self._keys.handoff_sweep(self._group))
         age = await ages.look(lifetime)
@@ -500,7 +501,7 @@ class Handoffs:
         return swept_count
 
     async def _sweep_blobs(self) -> None:
-        """The groups of a cluster have their blobs in one space: all that any handoff names is kept."""
+        """The groups of a cluster keep their blobs in one space: a blob that any handoff names is kept."""
         named = set[str]()
         for item in (await self._store.scan(self._keys.prefix + b"handoffs/")).items:
             try:

@@ -1,6 +1,6 @@
-"""The entries of a Kafka group's partitions in the store: who has which, as of the members' own word.
+"""The entries of a Kafka group's partitions in the store: each names its owner, as the members write it.
 
-`KafkaEntries` must: look before it takes, and write only over what was seen, while the node's record hangs on
+`KafkaEntries` must: look before it takes, and write only over what it saw, while the node's record hangs on
 the same lease; take an epoch that is higher than all before; and release only what it still owns.
 """
 
@@ -23,7 +23,7 @@ _NOBODY = Placement(node="", lease=0, epoch=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenEntry:
-    """An entry as it was at a revision of the store. `note` is None if nobody can read it."""
+    """An entry as it was at a revision of the store. `note` is None if it cannot be read."""
 
     item: KeyValue | None
     placement: Placement
@@ -42,17 +42,17 @@ class KafkaEntries:
         self._prefix = keeper.keys.assignments(group)
 
     async def look(self, partition: str) -> SeenEntry:
-        """The entry as it is. Raises what the store raises."""
+        """The entry as it is now. Raises what the store raises."""
         outcome = await self._store.commit([], [Get(self._prefix + partition.encode())])
         item = next(iter(outcome.items), None)
         placement, note = read_entry(item)
         return SeenEntry(item=item, placement=placement, note=note, revision=outcome.revision)
 
     async def take(self, partition: str, seen: SeenEntry, mine: Membership) -> PlacedClaim:
-        """Write this node into the entry; gives the claim to it.
+        """Write this node into the entry; returns the claim to it.
 
-        Raises `Conflict` when it was changed after it was seen, or this node's record was, and what the store
-        raises: then it may have been written. Looking and taking again does no harm.
+        Raises `Conflict` when the entry, or this node's record, was changed after the entry was seen; and
+        what the store raises: then it may have been written. Looking and taking again does no harm.
         """
         session = self._keeper.session
         if session is None:
@@ -89,7 +89,7 @@ class KafkaEntries:
         return PlacedClaim(session, written, placement)
 
     def release_of(self, claim: PlacedClaim) -> Sequence[Operation]:
-        """What says that nobody owns an entry any more; to be done under the guards of its claim."""
+        """Operations after which nobody owns the entry; commit them under the guards of its claim."""
         note = EntryNote.decode(claim.placement.body)
         free = EntryNote(
             reason="given up in order",
@@ -102,7 +102,7 @@ class KafkaEntries:
         return [Put(claim.key, Placement(node="", lease=0, epoch=claim.epoch, body=free.encode()).encode())]
 
     async def release(self, claim: PlacedClaim) -> bool:
-        """Own it no more; says whether it was owned until now. Raises what the store raises."""
+        """Stop owning an entry; returns whether it was owned until now. Raises what the store raises."""
         outcome = await self._store.commit(claim.guards, self.release_of(claim), timeout=STORE_TIMEOUT_S)
         return outcome.is_success
 
@@ -112,13 +112,13 @@ class KafkaEntries:
         return Following(self._store, self._prefix, environment=environment)
 
     async def owned(self) -> set[str]:
-        """Partitions that somebody works on, or did when it died. Raises what the store raises."""
+        """Partitions whose entries name an owner, also one that has died. Raises what the store raises."""
         items = (await self._store.scan(self._prefix)).items
         return {item.key.removeprefix(self._prefix).decode() for item in items if read_entry(item)[0].node}
 
 
 def read_entry(item: KeyValue | None) -> tuple[Placement, EntryNote | None]:
-    """An entry and its note. Without an entry it is empty; None: nobody can read it."""
+    """An entry and its note. Without an item both are empty; the note is None if it cannot be read."""
     if item is None:
         return _NOBODY, EntryNote()
     try:
@@ -129,5 +129,5 @@ def read_entry(item: KeyValue | None) -> tuple[Placement, EntryNote | None]:
 
 
 def revision_of(claim: PlacedClaim) -> int:
-    """At which its entry was written."""
+    """The revision at which the claim's entry was written."""
     return int(claim.guards[-1].operand)

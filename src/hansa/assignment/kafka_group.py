@@ -1,16 +1,17 @@
 """A member of a Kafka consumer group: what `KafkaMode` needs of it, and confluent-kafka's client as one.
 
-`ConfluentMember` must: take part by the group's protocol, cooperative in either; tell `Rebalanced` of what is
-assigned, revoked and lost, before anything else goes on, and have the client take it over when that returns;
-have nothing received of a partition between its assignment and its first `seek`; and translate the errors.
+`ConfluentMember` must: take part by the group's protocol, cooperatively in both protocols; tell `Rebalanced`
+what is assigned, revoked and lost, before anything else goes on, and have the client give up what is revoked
+or lost only when that returns; receive nothing of a partition between its assignment and its first `seek`;
+and translate the errors.
 
-The client's calls go one after the other: while it waits for messages no other call of it is answered. So one
-task makes all of them, and the calls within `Rebalanced` are those that the client lets in between. Questions
-to the broker go through a client of their own.
+The client carries out one call at a time: while it waits for messages, it answers no other call. So one task
+makes all calls; the client only lets the calls within `Rebalanced` in between. Questions to the broker go
+through a client of their own.
 
-The generation. Python's client gives it only within the bytes that it has for transactional producers (group,
-member, generation, in that order); those are read here. In a group of the new protocol (KIP-848) it is the
-member's epoch. Both grow whenever the broker has given a partition to somebody else.
+The generation. Python's client tells it only within the bytes that it makes for transactional producers
+(generation, group, member, in that order), so those are read here. In a group of the new protocol (KIP-848)
+it is the member's epoch. Both grow whenever the broker has given a partition to another member.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ T = TypeVar("T")
 Protocols: TypeAlias = Literal["consumer", "classic"]
 
 _MAGIC: Final = b"CGMDv2:"
-# What makes the mode what it is.
+# Settings that the mode makes itself.
 _RESERVED: Final = frozenset(
     {"group.id", "group.instance.id", "group.protocol", "partition.assignment.strategy"}
     | {"enable.auto.commit", "enable.auto.offset.store", "bootstrap.servers", "on_commit", "error_cb"}
@@ -54,13 +55,13 @@ _RESETS: Final = {"earliest": "earliest", "smallest": "earliest", "beginning": "
     "largest": "latest",
     "end": "latest",
 }
-# Critical. It writes a line at each try to reach a broker that is away; errors come by another way, too.
+# Critical only: the client writes a line at each try to reach a broker that is away; errors come anyway.
 _LOG_LEVEL: Final = 2
 _POLL_INTERVAL: Final = "max.poll.interval.ms"
 
 
 class KafkaMessage(Protocol):
-    """What `KafkaMode` asks of a message, which is the client's own."""
+    """What `KafkaMode` asks of a message: the client's own messages have it."""
 
     def topic(self) -> str | None: ...
 
@@ -70,9 +71,9 @@ class KafkaMessage(Protocol):
 
 
 class GroupView(NamedTuple):
-    """What the broker says of a group: how many members, and what it has assigned to the one asked for.
+    """What the broker says of a group: how many members it has, and what one of them is assigned.
 
-    `parts` is None for a member that it does not know.
+    `parts` is None if the broker does not know that member.
     """
 
     members_count: int
@@ -80,75 +81,75 @@ class GroupView(NamedTuple):
 
 
 class Rebalanced(Protocol):
-    """Who is told what the broker does. The group waits until each of these returns."""
+    """The listener that is told what the broker does. The group waits until each of these returns."""
 
     async def assigned(self, parts: Sequence[KafkaPart], membership: Membership) -> None:
-        """These are this member's; nothing of them is received before `seek` and `resume`."""
+        """This member gets these; nothing of them is received before `seek` and `resume`."""
 
     async def revoked(self, parts: Sequence[KafkaPart]) -> None:
-        """These go to somebody else, when this returns."""
+        """Another member gets these when this returns."""
 
     async def lost(self, parts: Sequence[KafkaPart]) -> None:
-        """These may be somebody else's already."""
+        """Another member may have these already."""
 
     def failed(self, error: HansaError, part: KafkaPart | None = None) -> None:
-        """Something went wrong, with this partition or with all. The client goes on, but after `MemberFenced`
-        and `GroupRefused`."""
+        """An error of this partition, or of all. The client goes on, except after `MemberFenced` and
+        `GroupRefused`."""
 
 
 class GroupMember(Protocol):
-    """A member of a group. One task makes all calls but the questions."""
+    """A member of a group. One task makes all calls except the questions."""
 
     @property
     def late_count(self) -> int:
-        """Answers of the group's coordinator that came too late, as far as is known. They are lost."""
+        """How many answers of the group's coordinator came too late, as far as is known. They are lost."""
 
     async def join(self, topics: Sequence[str], heard: Rebalanced) -> None: ...
 
     async def receive(self, timeout: float) -> Sequence[KafkaMessage]:
-        """Messages of the partitions that flow, each in order; none after this time. Serves `Rebalanced`."""
+        """Messages of flowing partitions, each in order; none when the time is over. Serves `Rebalanced`."""
 
     async def seek(self, part: KafkaPart, offset: int) -> None: ...
 
     async def pause(self, parts: Collection[KafkaPart]) -> None: ...
 
     async def resume(self, part: KafkaPart, offset: int) -> None:
-        """Let it flow again, from this offset on, which is where it stands."""
+        """Let the partition flow again, from this offset on, at which it stands."""
 
     async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
-        """Have Kafka show these as read up to there. Nobody waits for the answer."""
+        """Show in Kafka that these are read up to there. Does not wait for the answer."""
 
     async def membership(self) -> Membership:
-        """As which member it takes part now; before the broker has answered in no generation, 0 or below."""
+        """The member as which it takes part now; until the broker has answered, in generation 0 or below."""
 
     async def close(self) -> None:
-        """Leave: what it has is revoked first. Cancelled, that goes on: call it again to wait for its end."""
+        """Leave; what it has is revoked first. If cancelled, leaving goes on: call it again to wait."""
 
     # -- questions
 
     async def start_of(self, part: KafkaPart) -> int:
-        """Where to begin without a handoff: as committed, else as `auto.offset.reset` says."""
+        """Where to begin without a handoff: at the committed offset, else as `auto.offset.reset` says."""
 
     async def range_of(self, part: KafkaPart) -> tuple[int, int]:
-        """The first offset that is there, and the one behind the last."""
+        """The first offset that is there, and the one after the last."""
 
     async def view(self, member: str) -> GroupView:
-        """The broker's description of the group, as far as it is about this member."""
+        """What the broker says of the group, as far as it concerns this member."""
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
-        """How long the broker keeps messages of these topics, the longest; None: for ever."""
+        """The longest time for which the broker keeps messages of these topics; None: for ever."""
 
 
 class PartitionFlow:
     """The messages of one partition on their way to its work: from an offset on, in order, until `stop`.
 
-    An async iterator. It has a bound: when it is full the partition is paused, below half of that it goes on.
-    Nothing is thrown away for being too much. Cancelling a step takes nothing out.
+    An async iterator with a bound: when it is full, the partition is paused; at half of that it goes on. No
+    message is dropped because the flow is full. Cancelling a step loses nothing.
     """
 
     def __init__(self, next_offset: int, *, count_max: int) -> None:
         self.next_offset = next_offset
-        """What is below it is not taken."""
+        """Messages with a lower offset are not taken."""
         self._count_max = count_max
         self._waiting: deque[KafkaMessage] = deque()
         self._getters = Waiters()
@@ -168,9 +169,9 @@ class PartitionFlow:
         return not self.is_stopped and not self._is_full
 
     def put(self, message: KafkaMessage) -> bool:
-        """Take a message, unless its place in the order is past, or the flow has stopped: says whether.
+        """Take a message, unless its place in the order is past, or the flow has stopped; returns whether.
 
-        It takes what comes after it is full: that was on its way.
+        It takes messages also when it is full: they were on their way.
         """
         offset = message.offset()
         if self.is_stopped or offset is None or offset < self.next_offset:
@@ -184,7 +185,7 @@ class PartitionFlow:
         return True
 
     def stop(self) -> None:
-        """End: what waits is given to nobody here."""
+        """End the flow: messages that wait in it are given to no work here."""
         self.is_stopped = True
         self._waiting.clear()
         self._getters.wake_all()
@@ -220,16 +221,16 @@ class KafkaSettings:
 
     @property
     def begins_at_end(self) -> bool:
-        """Whether who knows nothing begins behind all messages."""
+        """Whether a partition begins after all its messages if nothing says where."""
         return _RESETS[self.settings.get(_RESET, "earliest")] == "latest"
 
     @property
     def poll_interval_s(self) -> float:
-        """The broker waits so long for a member's rebalance."""
+        """How long the broker waits for a member in a rebalance."""
         return float(self.settings.get(_POLL_INTERVAL, 300_000)) / 1000.0
 
     def of_client(self) -> dict[str, Any]:
-        """For questions: what finds the brokers and proves who asks."""
+        """The settings for questions: how to find the brokers, and the proof of who asks."""
         prefixes = ("sasl.", "ssl.", "security.", "client.", "socket.", "broker.", "enable.ssl")
         given = {name: value for name, value in self.settings.items() if name.startswith(prefixes)}
         return {"log_level": _LOG_LEVEL, **given, "bootstrap.servers": self.servers, "logger": logger}
@@ -243,8 +244,8 @@ class KafkaSettings:
             "group.protocol": self.protocol,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            # Where a partition begins is looked up here. This is for places that are not there any more: with
-            # `error` the client reads nothing more of a partition, and takes no seek.
+            # `start_of` looks up where a partition begins. This is for offsets that are no longer there: with
+            # `error` the client reads nothing more of the partition, and takes no seek.
             _RESET: "earliest",
             "logger": logger,
         }
@@ -256,7 +257,7 @@ class KafkaSettings:
 
 
 def read_membership(written: bytes) -> Membership:
-    """The client's bytes about a membership. Raises `UsageError` for those of another version."""
+    """Read the client's bytes about a membership. Raises `UsageError` for those of another version."""
     generation, rest = written[len(_MAGIC) : len(_MAGIC) + 4], written[len(_MAGIC) + 4 :]
     names = rest.split(b"\0")
     if not written.startswith(_MAGIC) or len(names) < 3:
@@ -272,7 +273,7 @@ def as_error(error: confluent_kafka.KafkaError, what: str) -> HansaError:
     from confluent_kafka import KafkaError
 
     def is_one_of(*codes: int) -> bool:
-        # One that is fatal comes under a code of its own, with the text of the one that it stands for.
+        # A fatal error comes under a code of its own, with the text of the error that it stands for.
         is_fatal = error.code() == KafkaError._FATAL
         return error.code() in codes or (
             is_fatal and any(KafkaError(code).str() in error.str() for code in codes)
@@ -296,9 +297,9 @@ def as_error(error: confluent_kafka.KafkaError, what: str) -> HansaError:
 
 
 class ConfluentMember:
-    """confluent-kafka's asyncio consumer as a `GroupMember`. To be made on the event loop.
+    """confluent-kafka's asyncio consumer as a `GroupMember`. Make it on the event loop.
 
-    Raises `UsageError` where the package is missing, `BadArgument` for settings that librdkafka refuses.
+    Raises `UsageError` if the package is missing, `BadArgument` for settings that librdkafka refuses.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -310,7 +311,7 @@ class ConfluentMember:
         self._topics: Sequence[str] = ()
         self._late_count = 0
         self._has_more = False
-        # Whoever waits for its end is told how it ended.
+        # The caller of `close` is told how closing ended.
         self._tasks = TaskScope(self._title, lambda error: None)
         self._closing: asyncio.Task[None] | None = None
 
@@ -329,8 +330,8 @@ class ConfluentMember:
         made.setdefault("statistics.interval.ms", int(1000 * KAFKA_STATISTICS_S))
         made["stats_cb"] = partial(self._on_statistics, made.get("stats_cb"))
         try:
-            # A thread for each call that may be under way: `receive` whose caller was cancelled and whose
-            # callback goes on, the call within that callback, and `close`, which waits for both.
+            # One thread for each call that may be under way: a `receive` whose caller was cancelled and whose
+            # callback goes on; the call within that callback; and `close`, which waits for both.
             self._consumer = AIOConsumer(made, max_workers=3)
         except KafkaException as error:
             raise BadArgument(f"librdkafka refuses these settings: {error.args[0].str()}") from error
@@ -343,7 +344,7 @@ class ConfluentMember:
         )
 
     async def receive(self, timeout: float) -> Sequence[KafkaMessage]:
-        # Asking for many at once waits until there are so many, or for all of the time.
+        # A request for many messages waits until there are that many, or for all of the time.
         found: list[confluent_kafka.Message] = []
         if not self._has_more:
             first = await self._call(self._consumer.poll, timeout)
@@ -362,8 +363,8 @@ class ConfluentMember:
 
     async def resume(self, part: KafkaPart, offset: int) -> None:
         await self._call(self._consumer.resume, [self._spot(part)])
-        # While all is paused the client's thread that fetches sleeps for up to a second. Being resumed does
-        # not wake it, a seek does (`make bench`, kind "takeover").
+        # While all is paused, the client's fetching thread sleeps for up to a second. `resume` does not wake
+        # it, a seek does (`make bench`, kind "takeover").
         await self.seek(part, offset)
 
     async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
@@ -374,7 +375,7 @@ class ConfluentMember:
         return read_membership(await self._call(self._consumer.consumer_group_metadata))
 
     async def close(self) -> None:
-        # It cannot be taken back, and nothing may be left of it: its thread waits for what this loop answers.
+        # Closing cannot be taken back, and must end: the client's thread waits for what this loop answers.
         if self._closing is None:
             self._closing = self._tasks.spawn(self._close(), "closes")
         await asyncio.shield(self._closing)
@@ -389,7 +390,7 @@ class ConfluentMember:
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = await self.membership()
-        # Not at a place that the client looks up: the answer may come after the seek, and win (librdkafka
+        # Not at an offset that the client looks up: its answer may come after the seek, and win (librdkafka
         # issue 2256). If 0 is gone, the answer is the first offset that is there: nothing is left out.
         await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
         if parts:
@@ -408,7 +409,7 @@ class ConfluentMember:
         try:
             await self._call(self._consumer.incremental_unassign, list(spots))
         except HansaError as error:
-            # Lost meanwhile, which has unassigned all.
+            # The partitions were lost meanwhile, which has unassigned all.
             self._listener.failed(error)
 
     async def _on_error(self, error: confluent_kafka.KafkaError) -> None:
@@ -421,7 +422,7 @@ class ConfluentMember:
             await given(text)
 
     def _hear(self, message: confluent_kafka.Message) -> bool:
-        """Tell of an error that came in a message's place: False, it is none."""
+        """Whether it is a message. An error that came in a message's place is reported to the listener."""
         error, topic, number = message.error(), message.topic(), message.partition()
         if error is None:
             return True
@@ -445,7 +446,7 @@ class ConfluentMember:
         return behind_last if self._settings.begins_at_end else first
 
     async def range_of(self, part: KafkaPart) -> tuple[int, int]:
-        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # It says so elsewhere.
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # No re-export.
 
         admin = self._asking()
 
@@ -496,10 +497,10 @@ class ConfluentMember:
         return self._heard
 
     async def _asking_coordinator(self, topic: str) -> AdminClient:
-        """For questions that go to the group's coordinator, after a sign of life of the brokers.
+        """The client for questions to the group's coordinator, once the brokers have shown a sign of life.
 
-        The client aborts the process when a connection drops at the moment in which such a question is sent
-        (librdkafka issues 3663 and 4605). One that waits for a broker that is away meets that moment often.
+        The client aborts the process when a connection drops at the moment in which it sends such a question
+        (librdkafka issues 3663 and 4605). A question that waits for an absent broker meets that moment often.
         """
         from confluent_kafka import KafkaException
 
@@ -562,7 +563,7 @@ OpenMember: TypeAlias = Callable[[KafkaSettings], GroupMember]
 
 
 def import_client() -> None:
-    """Raises `UsageError` where confluent-kafka is missing."""
+    """Raises `UsageError` if confluent-kafka is missing."""
     try:
         import confluent_kafka.aio  # noqa: F401
     except ImportError as error:

@@ -1,14 +1,14 @@
-"""Whether a member of a Kafka group knows what the broker has assigned to it.
+"""The lookout of a Kafka member: it finds out whether the member has missed an assignment by the broker.
 
-In the protocol of KIP-848 the broker says that once, in its answer to a heartbeat. The client (librdkafka
-2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the group would
-stand still for `max.poll.interval.ms`, and what was newly assigned for ever. In the classic protocol a member
-is told until it has answered, and nothing can be missed.
+In the protocol of KIP-848 the broker tells an assignment once, in its answer to a heartbeat. The client
+(librdkafka 2.16.0) drops an answer that is later than the heartbeat's interval, and does not ask again: the
+group would stand still for `max.poll.interval.ms`, and newly assigned partitions for ever. In the classic
+protocol a member is told until it has answered, and can miss nothing.
 
-`KafkaLookout` must: after an answer that came too late ask the broker what it has assigned, until that is
-what was heard, with growing pauses, and all members of a large group together not too often; ask nothing
-while no answer was late; and say that something was missed, when `KafkaShare` is sure. Whoever is told so
-leaves the group and joins it again.
+`KafkaLookout` must: after an answer that came too late, ask the broker what it has assigned, until that is
+what the member has heard, with growing pauses; see that all members of a large group together do not ask too
+often; ask nothing while no answer was late; and report a missed assignment when `KafkaShare` is sure. The
+member then leaves the group, and another one joins in its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaLookout:
-    """For one member after the other. `due_s` is when `look` is to be called next, once at a time."""
+    """Watches one member after the other. `due_s` is when to call `look` next, one call at a time."""
 
     def __init__(self, share: KafkaShare, *, name: str, chance: Chance) -> None:
         self._share = share
@@ -35,7 +35,7 @@ class KafkaLookout:
         self._pauses = Backoff(
             s_min=KAFKA_LOOK_S_MIN, s_max=KAFKA_LOOK_S_MAX, jitter=RECONNECT_JITTER, chance=chance
         )
-        # How many late answers have done no harm.
+        # The number of late answers that have done no harm.
         self._settled_count = 0
         self.due_s = inf
         self.has_missed = False
@@ -48,7 +48,7 @@ class KafkaLookout:
         self.due_s = now + self._pauses.next_s()
 
     async def look(self, member: GroupMember, mine: Membership) -> float:
-        """Compare what the broker has assigned with what it was heard to say; gives the pause after that."""
+        """Compare what the broker has assigned with what the member has heard; returns the next pause."""
         late_count = member.late_count
         if late_count == self._settled_count:
             self._pauses.reset()
@@ -60,7 +60,7 @@ class KafkaLookout:
             logger.debug("%s cannot see what the broker has assigned to it: %s", self._name, error)
         else:
             members_count = view.members_count
-            # One that is not known there is about to hear of it.
+            # A member that the broker does not know is about to hear of that.
             if view.parts is not None and mine.generation > 0 and self._agrees(view.parts):
                 self._settled_count = late_count
         return max(self._pauses.next_s(), members_count / KAFKA_LOOKS_PER_S)

@@ -1,30 +1,30 @@
-"""How a worker's partitions come and go in a Kafka consumer group: the broker shares them out.
+"""Kafka mode: the broker of a Kafka consumer group shares the partitions out among the workers.
 
 `KafkaMode` carries out what `KafkaShare` decides. It must:
 
 - *assigned*: take the partition's entry in one transaction that compares the lease of this node's record and
-  the revision at which the entry was read. So the owner is a placed claim as on a store, with an epoch higher
-  than all before. Then, and not before, the worker reads the handoff; the consumer goes to the offset behind
-  that one; and messages flow. Other partitions go on meanwhile.
+  the revision at which the entry was read. So the owner has a placed claim, as in store mode, with an epoch
+  higher than all before. Only then the worker reads the handoff, the consumer goes to the offset after it,
+  and messages flow. Other partitions go on meanwhile.
 - *revoked*: have the works end, and their handoffs written, each together with the release of its entry,
-  before the broker hears that the partitions are given back. What does not end in time is saved as it was
-  noted last. What cannot be written in time is told, and the partition given back all the same.
+  before the broker hears that the partitions are given back. If a work does not end in time, its last note is
+  saved. If a handoff cannot be written in time, that is reported, and the partition given back all the same.
 - *lost*: tell the works at once, and write nothing.
 
-What makes this safe is the store's epoch: a new owner takes the entry before it reads, and from then on all
-that the old one sends is refused. The group's generation stands beside it in the entry for one question only:
-may a member take the entry from whoever is named there? A member of a higher generation may. One of a lower
-generation may have been stopped, and hear of its end in a moment: it may not, unless the broker's own
+The store's epoch makes this safe: a new owner takes the entry before it reads, and from then on all that the
+old owner sends is refused. The entry also has the group's generation, for one question only: may a member
+take the entry from the owner that it names? A member of a higher generation may. A member of a lower
+generation may have been stopped, and is about to hear of its end: it may not, unless the broker's own
 description of the group names it.
 
-The offset that was stored with the state decides where reading goes on. Kafka's committed offset is where a
-partition begins that has no handoff, and shows others how far the work is.
+The offset that was stored with the state decides where reading goes on. Kafka's committed offset says where a
+partition without a handoff begins, and shows others how far the work is.
 
-A member that has missed what the broker assigned to it (see `kafka_lookout`) leaves the group in order, and
-another one joins in its place.
+A member that has missed what the broker assigned to it (see `kafka_lookout`) leaves the group in good order,
+and another one joins in its place.
 
 A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
-its session timeout is over, and to itself if it is back before that. The client cannot give the place up.
+its session timeout is over, or back to it if it returns before that. The client cannot give the place up.
 """
 
 from __future__ import annotations
@@ -102,42 +102,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# For good: nothing that is tried again helps.
+# Errors for good: no second try helps.
 _FATAL = (MemberFenced, GroupRefused)
 
 
 @dataclass(slots=True)
 class KafkaModeStats:
-    """Counts since the worker was opened, and times of the last, in seconds, each with its longest."""
+    """Counts since the worker was opened, and the last and the longest times, in seconds."""
 
     assigned_count: int = 0
     """Partitions that the broker assigned to this member."""
     revoked_count: int = 0
     lost_count: int = 0
-    """Of these: without waiting for what was left of them here."""
+    """Partitions that the broker took away without waiting for what was left of them here."""
     taken_count: int = 0
-    """Entries that were taken; again after a session that was lost."""
+    """Entries that were taken, also again after a session was lost."""
     retries_count: int = 0
-    """Tries to take one that failed."""
+    """Failed tries to take an entry."""
     refused_count: int = 0
-    """Of these: because of a lower generation, that the broker did not confirm."""
+    """Of these: the generation was not higher, and the broker did not name this member."""
     confirmed_count: int = 0
     """Entries that were taken although the generation was not higher: the broker names this member."""
     rejoined_count: int = 0
-    """How often this member left its group and joined again, as it had missed what it was assigned."""
+    """How often this member left its group and joined again, because it had missed what it was assigned."""
     cut_off_count: int = 0
-    """Works that did not end in a rebalance's time."""
+    """Works that did not end in the time that a rebalance has."""
     received_count: int = 0
     dropped_count: int = 0
-    """Messages that were nobody's here, or below where their work is. Who owns their partition reads them."""
+    """Messages of partitions without a work here, or below its offset. The partition's owner reads them."""
     missing_count: int = 0
-    """Offsets that were to be read, and are not there any more: the broker has deleted them, or lost them."""
+    """Offsets that were to be read and are no longer there: the broker has deleted or lost them."""
     paused_count: int = 0
     """How often a partition had to wait for its work."""
     errors_count: int = 0
-    """Errors that the client told, and questions without an answer."""
+    """Errors that the client reported, and questions without an answer."""
     ready_s: float = 0.0
-    """From when the broker assigned a partition until its messages flow."""
+    """From when the broker assigned a partition until its messages flowed."""
     ready_s_max: float = 0.0
     revoke_s: float = 0.0
     """How long a rebalance waited for this member to give partitions up."""
@@ -145,7 +145,7 @@ class KafkaModeStats:
 
 
 class _Opening:
-    """A partition whose messages are to flow from an offset on, when the consumer has been sent there."""
+    """A partition whose messages are to flow from an offset on, once the consumer was sent there."""
 
     def __init__(self, tenure: PartitionTenure, claim: PlacedClaim, offset: int) -> None:
         self.tenure = tenure
@@ -154,7 +154,7 @@ class _Opening:
         self.flow: PartitionFlow = PartitionFlow(offset, count_max=KAFKA_WAITING_COUNT_MAX)
         self.due_s = 0.0
         self.is_fresh = True
-        """Whether nothing has come since it was sent to its place, or was paused."""
+        """Whether no message has come since the consumer was sent there, or the partition was paused."""
         self.seeks_count = 1
         self.is_over = False
         self.over = Waiters()
@@ -165,19 +165,20 @@ class _Opening:
 
 
 class KafkaMode:
-    """A Kafka consumer group shares the work out: the group of the worker's name, on these topics.
+    """A Kafka consumer group shares the work out: the group with the worker's name, on these topics.
 
-    A partition is called `{topic}-{number}`. `async for message in work` gives its messages, which are
-    confluent-kafka's own, from behind the last handoff on; where there is none from what the group has
-    committed, else from the beginning, or as `auto.offset.reset` in the settings says.
+    A partition is called `{topic}-{number}`. `async for message in work` returns its messages, which are
+    confluent-kafka's own, from after the last handoff on. Without a handoff they begin where the group has
+    committed, else at the beginning, or as `auto.offset.reset` in the settings says.
 
-    `protocol` is `"consumer"` (KIP-848, brokers from 4.0 on) or `"classic"`, cooperative in either.
-    `member_id` makes this a static member (see above). `settings` are librdkafka's. Handoffs that nobody has
-    saved for `handoff_lifetime` seconds go; None keeps all. It must be longer than the topics keep their
-    messages: that is looked up, and refused otherwise; of topics that keep them for ever nothing goes.
-    `revoke_timeout` is how long a rebalance waits for this worker's works and handoffs.
+    `protocol` is `"consumer"` (KIP-848, brokers from 4.0 on) or `"classic"`; both are cooperative.
+    `member_id` makes this a static member, which keeps its place when it leaves. `settings` are librdkafka's.
+    Handoffs that nobody has saved for `handoff_lifetime` seconds are deleted; None keeps all. It must be
+    longer than the topics keep their messages: the worker looks that up, and refuses otherwise. If a topic
+    keeps messages for ever, no handoff is deleted. `revoke_timeout` is how long a rebalance waits for this
+    worker's works and handoffs.
 
-    Raises `UsageError` where confluent-kafka is missing, `BadArgument`.
+    Raises `UsageError` if confluent-kafka is missing, `BadArgument`.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class KafkaMode:
         )
         limit_s = KAFKA_REVOKE_SHARE_MAX * self._new_settings(group="?").poll_interval_s
         self._revoke_s = min(revoke_timeout, limit_s)
-        # The classic protocol has a member answer each assignment, and tells it until it does.
+        # In the classic protocol a member answers each assignment, and is told of it until it does.
         self._may_miss = protocol == "consumer"
         self._lifetime_s = handoff_lifetime
         self._open_member = open_member
@@ -220,8 +221,8 @@ class KafkaMode:
     def is_leading(self) -> bool:
         """Whether this worker deletes the group's old handoffs: one of the group does, by an `Election`.
 
-        For single work of your own that Kafka does not share out have an `Election` of your own on the same
-        sessions.
+        For work of your own that one worker is to do, and that Kafka does not share out, use an `Election` of
+        your own on the same sessions.
         """
         return self._sweep is not None and self._sweep.is_leading
 
@@ -236,7 +237,7 @@ class KafkaMode:
         self._share = KafkaShare()
         self._claims: dict[int, PlacedClaim] = {}
         self._tenures: dict[PlacedClaim, PartitionTenure] = {}
-        # Whose body has ended: what follows is bounded.
+        # Claims of works whose body has ended: what follows takes a bounded time.
         self._left: set[PlacedClaim] = set()
         self._takes: dict[int, asyncio.Task[None]] = {}
         self._openings: list[_Opening] = []
@@ -256,9 +257,9 @@ class KafkaMode:
         self._member: GroupMember = self._new_member()
 
     async def run(self) -> None:
-        """Take part in the group until `leave`, or cancelled.
+        """Take part in the group until `leave`, or until cancelled.
 
-        Raises `MemberFenced`, `GroupRefused`, `UsageError` for handoffs that go too early, `AlreadyClosed`.
+        Raises `MemberFenced`, `GroupRefused`, `UsageError` for a lifetime that is too short, `AlreadyClosed`.
         """
         self._context = copy_context()
         try:
@@ -271,7 +272,7 @@ class KafkaMode:
             await self._tasks.close()
 
     async def began(self, claim: PlacedClaim) -> None:
-        """Nothing is left to do: the consumer was sent to the right place before."""
+        """Do nothing: the consumer was sent to the right place before."""
 
     def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
         self._left.add(claim)
@@ -286,7 +287,7 @@ class KafkaMode:
         self._changed.wake_all()
 
     async def leave(self, timeout: float) -> None:
-        """Leave the group, which rebalances at once; but see above for static members."""
+        """Leave the group, which rebalances at once; but a static member keeps its place."""
         self._revoke_s = min(self._revoke_s, timeout)
         self._bound_saves()
         self._is_leaving = True
@@ -296,14 +297,14 @@ class KafkaMode:
     # -- from the broker
 
     async def assigned(self, parts: Sequence[KafkaPart], membership: Membership) -> None:
-        """These are this member's from now on: take them."""
+        """This member gets these: take them."""
         logger.info("%s: assigned in generation %d: %s", self._name, membership.generation, names_of(parts))
         self.stats.assigned_count += len(parts)
         self._paused.update(parts)
         self._do(self._share.assigned(parts, membership, now=self._now()))
 
     async def revoked(self, parts: Sequence[KafkaPart]) -> None:
-        """These go to somebody else when this returns: end what is done with them, and write it down."""
+        """Another member gets these when this returns: end their works, and write their handoffs."""
         logger.info("%s: revoked: %s", self._name, names_of(parts))
         began_s = self._now()
         self.stats.revoked_count += len(parts)
@@ -319,7 +320,7 @@ class KafkaMode:
         self.stats.revoke_s_max = max(self.stats.revoke_s_max, self.stats.revoke_s)
 
     async def lost(self, parts: Sequence[KafkaPart]) -> None:
-        """These may be somebody else's already."""
+        """Another member may have these already."""
         logger.warning("%s: lost: %s", self._name, names_of(parts))
         self.stats.lost_count += len(parts)
         self._do(self._share.lost(parts), "the group went on without this member")
@@ -327,12 +328,12 @@ class KafkaMode:
         self._forget_parts(parts)
 
     def failed(self, error: HansaError, part: KafkaPart | None = None) -> None:
-        """The client has told of an error; it goes on by itself, if it can."""
+        """The client has reported an error; it goes on by itself, if it can."""
         self.stats.errors_count += 1
         self.last_error = error
         if isinstance(error, _FATAL):
             self._fail(error)
-        # A broker that is away is told of at each try to reach it: here once, until something is received.
+        # The client reports a broker that is away at each try. Warn once, until something is received.
         level = logging.DEBUG if self._is_in_trouble else logging.WARNING
         self._is_in_trouble = True
         logger.log(level, "%s%s: %s", self._name, "" if part is None else f" ({part.name})", error)
@@ -408,7 +409,7 @@ class KafkaMode:
         return await self._entries.take(name, seen, mine)
 
     async def _release(self, claim: PlacedClaim) -> None:
-        # If it does not come to this the next owner writes over it.
+        # If this fails, the next owner writes over the entry.
         with suppress(*TROUBLE):
             await self._entries.release(claim)
 
@@ -438,7 +439,7 @@ class KafkaMode:
     # -- giving up
 
     def _bound_saves(self) -> None:
-        # After the work's end: a save, and if that fails another one, of what the user gives instead.
+        # After the work's end: for a save and, if that fails, for another one of what `recover` returns.
         self._worker.save_timeout_s = min(HANDOFF_SAVE_S, self._revoke_s / 4)
 
     async def _until_over(self, parts: Sequence[KafkaPart], until_s: float) -> None:
@@ -448,7 +449,7 @@ class KafkaMode:
                     await self._changed.wait()
 
     async def _cut_off(self, parts: Sequence[KafkaPart], until_s: float) -> None:
-        """Save for works that do not end what they noted last, and have their bodies cancelled."""
+        """Save the last notes of works that do not end, and cancel their bodies."""
         late = [
             (claim, tenure)
             for claim, tenure in self._tenures.items()
@@ -488,7 +489,7 @@ class KafkaMode:
     async def _open(
         self, tenure: PartitionTenure, claim: PlacedClaim, handoff: Handoff | None
     ) -> PartitionFlow:
-        """The messages from behind a handoff on, when the consumer has been sent there. Raises the loss."""
+        """The messages after a handoff, once the consumer was sent there. Raises the loss."""
         offset = -1 if handoff is None else handoff.last_offset
         offset = offset + 1 if offset >= 0 else await self._start_of(tenure, claim)
         claim.check()
@@ -501,7 +502,7 @@ class KafkaMode:
         return opening.flow
 
     async def _start_of(self, tenure: PartitionTenure, claim: PlacedClaim) -> int:
-        """Where a partition begins of which nobody has left anything. However long the broker is away."""
+        """Where a partition without any handoff begins. Waits, however long the broker is away."""
         backoff = patient_backoff(self._worker.environment.chance)
         while tenure.part not in self._saved:
             claim.check()
@@ -511,13 +512,13 @@ class KafkaMode:
                 self.failed(error, tenure.part)
                 await asyncio.sleep(backoff.next_s())
             else:
-                # Whoever begins again, here or elsewhere, begins there too, should this one leave nothing.
+                # If this work leaves nothing, the next one, here or elsewhere, begins there, too.
                 self._saved.setdefault(tenure.part, offset)
                 self._commit_due_s = 0.0
         return self._saved[tenure.part]
 
     async def _look_for_missing(self, part: KafkaPart, wanted: int, found: int) -> None:
-        """Count what was to be read and is not there. Other gaps are no loss: offsets are not dense."""
+        """Count offsets that should be there and are gone. Other gaps are no loss: offsets are not dense."""
         with suppress(KafkaUnavailable):
             first, _ = await self._member.range_of(part)
             if (missing_count := min(first, found) - wanted) > 0:
@@ -531,7 +532,7 @@ class KafkaMode:
                 )
 
     def _settle_openings(self) -> None:
-        """Nobody waits for messages of a partition that is not this process's any more."""
+        """End the openings of partitions that this process no longer has: no work waits for them."""
         for opening in list(self._openings):
             owned = (TenureState.READING, TenureState.READY)
             if self._share.state_of(opening.tenure) not in owned or not opening.claim.is_standing:
@@ -551,14 +552,14 @@ class KafkaMode:
                     return
                 self._begin_anew()
         except BaseException:
-            # Nothing may be done under a place in the group that is given up without a word.
+            # The place in the group is given up without a word: nothing more may be done under it.
             self._drop_all("this worker takes part in its group no more")
             with suppress(HansaError):
                 await self._member.close()
             raise
 
     async def _take_part(self) -> None:
-        """Until the worker leaves, or its member has missed something."""
+        """Run until the worker leaves, or its member has missed something."""
         while not self._is_leaving and not self._lookout.has_missed:
             self._do(self._share.tick(now=self._now()))
             await self._steer()
@@ -574,7 +575,7 @@ class KafkaMode:
                 self._spawn(self._look(await self._member.membership()), "looks at its group")
 
     def _begin_anew(self) -> None:
-        """The next member of this worker, after the end of one that has missed something."""
+        """Replace the member, which has missed something and has left, by a new one."""
         self._drop_all("its member has left the group")
         self.stats.rejoined_count += 1
         self._member = self._new_member()
@@ -593,12 +594,12 @@ class KafkaMode:
         self._lookout.due_s = self._now() + pause_s
 
     async def _steer(self) -> None:
-        """Send the consumer where works begin, and let flow what has room."""
+        """Send the consumer where works begin, and let the partitions flow that have room."""
         self._settle_openings()
         for opening in [opening for opening in self._openings if opening.due_s <= self._now()]:
             part = opening.tenure.part
             if not await self._try(self._member.seek(part, opening.offset)):
-                # The group takes it back just now, or it is tried again.
+                # The group is just taking it back; otherwise it is tried again.
                 opening.due_s = self._now() + KAFKA_TAKE_AGAIN_S_MIN
                 continue
             if opening not in self._openings:
@@ -625,7 +626,7 @@ class KafkaMode:
                 for part in to_pause & self._flows.keys():
                     self._flows[part].is_fresh = True
         for part in sorted(flowing & self._paused):
-            # It may have been lost while others were resumed.
+            # The partition may have been lost while others were resumed.
             found = self._flows.get(part)
             if found and await self._try(self._member.resume(part, found.flow.next_offset)):
                 self._paused.discard(part)
@@ -658,9 +659,9 @@ class KafkaMode:
             opening.is_fresh = False
 
     def _strayed(self, opening: _Opening) -> bool:
-        """Whether the client is to be sent there once more: else it reads all that lies before."""
+        """Whether to send the client there once more: otherwise it reads all that lies before."""
         may_seek = opening.is_fresh and opening.seeks_count < KAFKA_SEEKS_COUNT_MAX
-        # Where it is about to be sent, maybe for the next work on it, counts.
+        # If the client is about to be sent elsewhere, maybe for the partition's next work, that place counts.
         is_due = any(each.tenure.part == opening.tenure.part for each in self._openings)
         return may_seek and not is_due
 
@@ -675,7 +676,7 @@ class KafkaMode:
             self._committed.update(offsets)
 
     async def _try(self, step: Awaitable[None]) -> bool:
-        """Says whether it was done."""
+        """Try a step; returns whether it was done."""
         try:
             await step
         except KafkaUnavailable as error:
@@ -686,7 +687,7 @@ class KafkaMode:
     # -- tasks
 
     async def _begin_sweep(self) -> None:
-        """See how long handoffs are kept, however long the broker is away. Raises `UsageError`."""
+        """Look up how long handoffs are kept, however long the broker is away. Raises `UsageError`."""
         if self._lifetime_s is None:
             return
         self._sweep = KafkaSweep(
@@ -707,7 +708,7 @@ class KafkaMode:
             await asyncio.sleep(backoff.next_s())
 
     async def _follow_entries(self) -> None:
-        """Hear of others that take what this process has."""
+        """Hear of other processes that take entries from this one."""
         following = self._entries.follow()
         try:
             async for news in following:
@@ -722,7 +723,7 @@ class KafkaMode:
     def _hear_entry(self, item: KeyValue) -> None:
         now, _ = read_entry(item)
         for claim in list(self._tenures):
-            # Its own release is one that it waits for, or sees to.
+            # The release of the claim's own entry is no loss: the code that writes it does the rest.
             is_release = not now.node and now.epoch == claim.epoch
             if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_release:
                 claim.drop(f"its entry names {now.node or 'nobody'!r} now")
@@ -730,7 +731,7 @@ class KafkaMode:
     # -- small things
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        # The client knows its own calls by the context that its callbacks run in: nobody else's may have it.
+        # The client knows its own calls by the context of its callbacks: no other task may run in that one.
         return self._context.run(self._tasks.spawn, work, name)
 
     def _fail(self, error: BaseException) -> None:

@@ -1,15 +1,15 @@
-"""What this process has of a Kafka group, partition by partition, and what follows from what it hears. Pure.
+"""What a Kafka member does about each partition, by what the broker, the store and the works report. Pure.
 
-Two say who has a partition. The broker *assigns* it to a member, *revokes* it in order, or has it *lost*. The
-store's entry names its owner, in an epoch: that is what all writes are guarded by. What the broker has
-assigned is a `PartitionTenure` here, from the assignment to its end:
+Two sources say who has a partition. The broker *assigns* it to a member, *revokes* it in good order, or
+reports it *lost*. The store's entry names its owner, in an epoch, which guards all writes. What the broker
+has assigned is a `PartitionTenure` here, from the assignment to its end:
 
-- ASSIGNED: the broker says it is this member's. A try to take its entry is due.
+- ASSIGNED: the broker says that this member has it. A try to take its entry is due.
 - TAKING: a try is under way.
-- READING: the entry names this process. Its handoff is read, and its messages are opened behind that.
-- READY: a work is on it.
+- READING: the entry names this process. The handoff is read, and the messages after it are opened.
+- READY: its messages flow to a work.
 - ENDING: it was revoked. The work comes to its end, and its handoff is written.
-- OVER: all was done that follows. The broker may have it.
+- OVER: all that follows is done. The broker may have the partition back.
 
 | heard    | ASSIGNED | TAKING             | READING            | READY           | ENDING         |
 |----------|----------|--------------------|--------------------|-----------------|----------------|
@@ -21,11 +21,12 @@ assigned is a `PartitionTenure` here, from the assignment to its end:
 | given_up |          |                    |                    |                 | OVER           |
 | lost     | gone     | gone, StopTaking   | gone, DropWork     | gone, DropWork  | gone, DropWork |
 
-What is not in the table changes nothing: it comes late, of a tenure that is over. Each tenure has a number,
-and news of another number is such news. `fenced` is a claim that was lost though the broker's assignment
-stands: the session ended, or somebody else took the entry. Then it is tried again, with growing pauses.
+News that is not in the table changes nothing: it comes late, about a tenure that is over. Each tenure has a
+number, and news of another number is late as well. `fenced` says that the claim was lost although the
+broker's assignment stands: the session ended, or another process took the entry. Then the entry is tried
+again, with growing pauses.
 
-What the broker has assigned may never be heard: see `has_missed`.
+A member may never hear what the broker has assigned to it: see `has_missed`.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from hansa.limits import KAFKA_TAKE_AGAIN_S_MAX, KAFKA_TAKE_AGAIN_S_MIN
 
 
 class KafkaPart(NamedTuple):
-    """A partition of a topic."""
+    """A partition of a Kafka topic."""
 
     topic: str
     number: int
 
     @property
     def name(self) -> str:
-        """As it is called in the store."""
+        """The partition's name in the store."""
         return f"{self.topic}-{self.number}"
 
 
 class Membership(NamedTuple):
-    """What a member of a group is: its id, and the group's generation (KIP-848: the member's epoch)."""
+    """A member of a group, by its id, and the group's generation (KIP-848: the member's epoch)."""
 
     member: str
     generation: int
@@ -70,9 +71,9 @@ class TenureState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTenure:
-    """A partition from its assignment to its end. `number` tells it from all others.
+    """A partition from its assignment to its end. `number` tells this tenure from all others.
 
-    `assigned_s` is when it was to be taken: when it was assigned, or when the claim to it was lost.
+    `assigned_s` is when taking it became due: when it was assigned, or when the claim to it was lost.
     """
 
     part: KafkaPart
@@ -86,42 +87,42 @@ class PartitionTenure:
 
 @dataclass(frozen=True, slots=True)
 class TakeEntry:
-    """Write this process into the entry, and say `took` or `refused`."""
+    """Write this process into the entry; then call `took` or `refused`."""
 
     tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
 class BeginWork:
-    """Read the handoff, and open the messages: then say `opened`."""
+    """Read the handoff, and open the messages; then call `opened`."""
 
     tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
 class AskWork:
-    """Have the work come to its end, and its handoff written: then say `given_up`."""
+    """Have the work come to its end, and its handoff written; then call `given_up`."""
 
     tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseEntry:
-    """Nobody works on it yet: own it no more."""
+    """Stop owning the entry: no work has begun yet."""
 
     tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
 class StopTaking:
-    """Try no longer to take it."""
+    """Stop trying to take the entry."""
 
     tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
 class DropWork:
-    """Tell the work its loss, now. Nothing may be written any more."""
+    """Tell the work at once that the partition is lost. Nothing may be written any more."""
 
     tenure: PartitionTenure
 
@@ -137,37 +138,37 @@ class KafkaShare:
     def __init__(self) -> None:
         self._tenures: dict[KafkaPart, PartitionTenure] = {}
         self._last_number = 0
-        # How often the broker was heard; and, with that number, what it names as this one's, if it differs.
+        # How often the broker was heard. If it names other parts than those here: that number, and its parts.
         self._heard_count = 0
         self._differing: tuple[int, frozenset[KafkaPart]] | None = None
 
     @property
     def tenures(self) -> list[PartitionTenure]:
-        """All that the broker has assigned and not taken back."""
+        """The tenures of all that the broker has assigned and not taken back."""
         return list(self._tenures.values())
 
     def get(self, part: KafkaPart) -> PartitionTenure | None:
         return self._tenures.get(part)
 
     def is_current(self, tenure: PartitionTenure) -> bool:
-        """Whether this is the tenure of its partition that counts, in whatever state."""
+        """Whether this is the present tenure of its partition, in whatever state."""
         found = self._tenures.get(tenure.part)
         return found is not None and found.number == tenure.number
 
     def state_of(self, tenure: PartitionTenure) -> TenureState:
-        """OVER also for one that is gone."""
+        """The state of a tenure; OVER also for one that is gone."""
         found = self._tenures.get(tenure.part)
         return found.state if found is not None and found.number == tenure.number else TenureState.OVER
 
     def is_over(self, parts: Iterable[KafkaPart]) -> bool:
-        """Whether nothing is left to be done for partitions that were revoked."""
+        """Whether nothing is left to do for partitions that were revoked."""
         found = (self._tenures.get(part) for part in parts)
         return all(tenure is None or tenure.state is TenureState.OVER for tenure in found)
 
     # -- from the broker
 
     def assigned(self, parts: Iterable[KafkaPart], membership: Membership, *, now: float) -> list[Command]:
-        """These are this member's from now on."""
+        """The broker assigns these to this member."""
         self._heard_count += 1
         commands = self.lost(parts)
         for part in sorted(set(parts)):
@@ -178,7 +179,7 @@ class KafkaShare:
         return commands + self.tick(now=now)
 
     def revoked(self, parts: Iterable[KafkaPart]) -> list[Command]:
-        """These are to be given back: when `is_over` says so."""
+        """The broker wants these back: it gets them when `is_over` says so."""
         self._heard_count += 1
         commands: list[Command] = []
         for tenure in self._found(parts):
@@ -194,7 +195,7 @@ class KafkaShare:
         return commands
 
     def lost(self, parts: Iterable[KafkaPart]) -> list[Command]:
-        """These are somebody else's by now, or will be, and nobody waits for what is left of them here."""
+        """Another member has these by now, or will: nobody waits for what is left of them here."""
         self._heard_count += 1
         commands: list[Command] = []
         for tenure in self._found(parts):
@@ -206,14 +207,14 @@ class KafkaShare:
         return commands
 
     def given_back(self, parts: Iterable[KafkaPart]) -> list[Command]:
-        """The broker has them. What is not over by then is dropped."""
+        """The broker has these back. Tenures that are not over are dropped."""
         return self.lost(parts)
 
     def has_missed(self, named: Iterable[KafkaPart]) -> bool:
-        """The broker, asked, names these as what it has assigned: whether news of that will never come.
+        """The broker, when asked, says that it has assigned these: whether the news of that will never come.
 
-        What the broker has just decided is on its way. So it is missed when the broker names the same twice,
-        that is not what is here, and nothing was heard in between.
+        News of what the broker has just decided is on its way. So an assignment counts as missed when the
+        broker names the same partitions twice, other ones are here, and nothing was heard in between.
         """
         now = (self._heard_count, frozenset(named))
         before, self._differing = self._differing, None if self._tenures.keys() == now[1] else now
@@ -233,14 +234,14 @@ class KafkaShare:
             self._again(tenure, now)
 
     def opened(self, tenure: PartitionTenure) -> bool:
-        """Its messages flow, to a work; says whether they are to."""
+        """The messages flow to a work; returns whether they may."""
         if self.state_of(tenure) not in _OWNED:
             return False
         self._set(tenure, TenureState.READY)
         return True
 
     def fenced(self, tenure: PartitionTenure, *, now: float) -> None:
-        """The claim to it was lost, and the broker has not said so."""
+        """The claim was lost, and the broker has not said so."""
         state = self.state_of(tenure)
         if state in _OWNED:
             self._tenures[tenure.part] = replace(self._tenures[tenure.part], assigned_s=now)
@@ -249,14 +250,14 @@ class KafkaShare:
             self._set(tenure, TenureState.OVER)
 
     def given_up(self, tenure: PartitionTenure) -> None:
-        """Its work has ended, and all was written that could be."""
+        """The work has ended, and all that could be written was written."""
         if self.state_of(tenure) is TenureState.ENDING:
             self._set(tenure, TenureState.OVER)
 
     # -- time
 
     def tick(self, *, now: float) -> list[Command]:
-        """What is due by now."""
+        """The commands that are due now."""
         due = [
             tenure
             for tenure in self._tenures.values()
@@ -265,13 +266,13 @@ class KafkaShare:
         return [TakeEntry(self._set(tenure, TenureState.TAKING)) for tenure in due]
 
     def deadline(self) -> float:
-        """When `tick` is to be called next."""
+        """When to call `tick` next."""
         waiting = (each.due_s for each in self._tenures.values() if each.state is TenureState.ASSIGNED)
         return min(waiting, default=inf)
 
     def _again(self, tenure: PartitionTenure, now: float) -> None:
         found = self._tenures[tenure.part]
-        # Doubling: the first pauses are over before a rebalance is, the last ones harm nobody.
+        # Doubling: the first pauses end before a rebalance does, the last ones harm nobody.
         pause_s = min(KAFKA_TAKE_AGAIN_S_MIN * 2.0**found.tries_count, KAFKA_TAKE_AGAIN_S_MAX)
         self._tenures[tenure.part] = replace(
             found, state=TenureState.ASSIGNED, due_s=now + pause_s, tries_count=min(found.tries_count + 1, 30)
@@ -290,10 +291,10 @@ class KafkaShare:
 def is_believed(mine: Membership, note: EntryNote | None) -> bool:
     """Whether a member may take an entry with this note on its own word.
 
-    Else the broker must name it first: it may be an old member that has not heard of its end. None stands for
-    an entry that nobody can read. A generation grows with each rebalance, and a member that was given its
-    place (a static one that was restarted) has another id in the same generation. Groups that are deleted,
-    and brokers that are rebuilt, begin at 1 again.
+    Otherwise the broker must name the member first: it may be an old member that has not heard of its end.
+    None stands for an entry that cannot be read. A generation grows with each rebalance. A member that was
+    given its place (a static one that was restarted) has another id in the same generation. Groups that are
+    deleted, and brokers that are rebuilt, begin at 1 again.
     """
     if note is None or mine.generation <= 0:
         return False
@@ -303,5 +304,5 @@ def is_believed(mine: Membership, note: EntryNote | None) -> bool:
 
 
 def names_of(parts: Collection[KafkaPart]) -> str:
-    """For people."""
+    """The names of partitions, for people."""
     return ", ".join(part.name for part in sorted(parts)) or "nothing"

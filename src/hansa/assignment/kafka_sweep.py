@@ -1,8 +1,8 @@
-"""How long the handoffs of a Kafka group are kept: longer than its topics keep messages.
+"""The sweep of a Kafka group's handoffs: they are kept for longer than the topics keep messages.
 
-`KafkaSweep` must: refuse a lifetime that is not longer, as there would be messages to read and no state to go
-on from; have one worker of the group, by an `Election`, delete what is older; look at the retention once more
-before each sweep, since it may be changed; and keep what belongs to partitions that somebody works on.
+`KafkaSweep` must: refuse a lifetime that is not longer, because there would be messages to read and no state
+to go on from; have one worker of the group, by an `Election`, delete older handoffs; look at the retention
+again before each sweep, since it may have changed; and keep the handoffs of partitions that a worker has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaSweep:
-    """The sweep of one group's handoffs, for one worker. `ask` gives how long the topics keep messages."""
+    """The sweep of a group's handoffs, run by one worker. `ask` tells how long the topics keep messages."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class KafkaSweep:
         """Whether this worker is the one that deletes."""
 
     async def is_needed(self) -> bool:
-        """Whether handoffs go at all: not where messages stay for ever.
+        """Whether handoffs are deleted at all: not if messages stay for ever.
 
         Raises `UsageError` for a lifetime that is too short, or that cannot be compared; `KafkaUnavailable`.
         """
@@ -69,7 +69,7 @@ class KafkaSweep:
         return retention_s is not None
 
     async def run(self) -> None:
-        """Delete old handoffs now and then, whenever this worker leads the group. Until cancelled."""
+        """Delete old handoffs now and then, whenever this worker leads the group, until cancelled."""
         worker = self._worker
         environment = worker.environment.fork("kafka sweep")
         election = Election(worker.sessions, election_of(worker.group))

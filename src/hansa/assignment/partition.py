@@ -1,7 +1,7 @@
-"""What a group's work is divided into, and how the group wants it shared out: values. Pure.
+"""A partition, the part of a group's work that one worker has, and the settings of a group: values. Pure.
 
-A group is a name that workers share. Its partitions are defined in the store, one record each, by whoever
-knows them; so are the group's settings. The planner goes by both.
+A group is a name that workers share. The store has a record for each partition, written by whoever knows what
+work there is, and a record of the group's settings. The planner goes by both.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hansa.limits import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A part of a group's work that one worker has at a time. Raises `BadArgument` for what cannot be.
+    """A part of a group's work that one worker has at a time. Raises `BadArgument` for impossible values.
 
-    `weight` is how much work it is beside the others. Only workers with the `role` may have it, and only
-    those that belong to the `resource_group`; a worker in the `zone` is preferred. `pinned` names the one
-    node that is to have it: while that is away nobody has it. `resources` are the ids of what belongs to it,
-    machines for example; a worker is told of them with the partition.
+    `weight` is how much work it is, compared with the others. Only workers with the `role` and in the
+    `resource_group` may have it; workers in the `zone` are preferred. `pinned` names the only node that may
+    have it: while that node is away, nobody has the partition. `resources` are the ids of what belongs to it,
+    for example machines; a worker gets them with the partition.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Partition:
     pinned: str = ""
     resources: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
-    """The store's, when this was read from it."""
+    """The revision of its record, if it was read from the store."""
 
     def __post_init__(self) -> None:
         as_name(self.name, "a partition")
@@ -64,7 +64,7 @@ class Partition:
             )
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it."""
+        """The object that becomes JSON."""
         return {
             "name": self.name,
             "weight": self.weight,
@@ -76,7 +76,7 @@ class Partition:
         }
 
     def encode(self) -> bytes:
-        """As JSON; with very many resources that is compressed."""
+        """As JSON, compressed if it has very many resources."""
         plain = json.dumps(self.to_object(), separators=(",", ":")).encode()
         return plain if len(plain) <= HANDOFF_INLINE_BYTES_MAX else zlib.compress(plain)
 
@@ -100,7 +100,7 @@ class Partition:
 
 
 def _plain(value: bytes) -> bytes:
-    """Raises `BadRecord`. JSON begins with a brace, and what zlib has compressed never does."""
+    """The JSON of a record, unpacked: it begins with a brace, zlib output never does. Raises `BadRecord`."""
     if value[:1] == b"{":
         return value
     try:
@@ -111,13 +111,13 @@ def _plain(value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """How a group's work is shared out. Raises `BadArgument` for what cannot be.
+    """How a group's work is shared out. Raises `BadArgument` for impossible values.
 
-    `moves_at_once` partitions move at a time, from owners that work to others. A node has at most
-    `per_node_max` (None: as many as there are). Nothing moves for the sake of balance until `join_delay`
-    seconds after the last join; what nobody owns is placed at once. Every `rebalance_interval` seconds the
-    leader looks again whether all is as planned. `handover_timeout` bounds one move. Nodes in `draining` are
-    to give everything up.
+    At most `moves_at_once` partitions move from one working owner to another at a time. A node has at most
+    `per_node_max` partitions (None: no limit). Nothing moves for the sake of balance until `join_delay`
+    seconds after the last join; a partition without an owner is placed at once. Every `rebalance_interval`
+    seconds the leader checks again whether all is as planned. `handover_timeout` limits one move. Nodes in
+    `draining` are to give everything up.
     """
 
     moves_at_once: int = ASSIGNMENT_MOVES_AT_ONCE
@@ -139,11 +139,11 @@ class GroupSettings:
                 raise BadArgument(f"{name} {value}: give seconds")
 
     def with_draining(self, nodes: Iterable[str]) -> GroupSettings:
-        """The same, with these nodes draining and no others."""
+        """These settings, with exactly these nodes draining."""
         return replace(self, draining=frozenset(nodes))
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it."""
+        """The object that becomes JSON."""
         return {
             "movesAtOnce": self.moves_at_once,
             "perNodeMax": self.per_node_max,

@@ -1,9 +1,9 @@
-"""A plan: the moves that the leader of a group has decided on, as a record that its successor finds.
+"""A plan: the moves that the leader of a group has decided on, as a record that the next leader finds.
 
-The head says which plan counts; the moves stand in parts beside it, since a plan may have 10,000. A plan is
-written in guarded steps: first its parts, under its number, and then the head, which switches to them. So a
-plan whose leader was gone in between was never there. Nothing says which of its moves are done but the
-entries themselves.
+The head says which plan counts; the moves are stored in parts beside it, since a plan may have 10,000. A plan
+is written in guarded steps: first its parts, under its number, and then the head, which switches to them. If
+the leader is gone in between, the plan never counts. Only the entries of the partitions say which of its
+moves are done.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ class PlanState(Enum):
     OPEN = "open"
     """It is being carried out."""
     DONE = "done"
-    """All its moves are done, but for those that failed."""
+    """All its moves are done, except those that failed."""
     REPLACED = "replaced"
-    """What it was made for has changed: another plan takes its place."""
+    """What it was made for has changed: another plan replaces it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the leader of a group has decided: which moves, why, and for what.
+    """What the leader of a group has decided: which moves, why, and for which state of the group.
 
     `number` grows from plan to plan. `inputs` is the digest of what it was made for (`digest_of`). `unplaced`
-    are partitions that nobody may have, with the reason; of very many the first ones. `failed` are moves that
-    could not be made. The times are wall times, for display. `revision` is the store's, when this was read.
+    are partitions that nobody may have, each with the reason; only the first ones if there are very many.
+    `failed` are moves that could not be made. The times are wall times, for display. `revision` is that of
+    its head in the store.
     """
 
     number: int
@@ -65,7 +66,7 @@ class Plan:
         return replace(self, state=state, ended_at=at, failed=tuple(failed))
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it, for people and for programs."""
+        """The object that becomes JSON, for people and for programs."""
         return self._head() | {
             "moves": [
                 {"partition": move.partition, "from": move.source, "to": move.target, "reason": move.reason}
@@ -92,7 +93,7 @@ class Plan:
         return json.dumps(self._head(), separators=(",", ":")).encode()
 
     def encode_parts(self) -> Iterator[bytes]:
-        """The moves, in pieces of which each fits into one value."""
+        """The moves, in pieces that each fit into one value."""
         for start in range(0, len(self.moves), PLAN_PART_MOVES_COUNT):
             moves = self.moves[start : start + PLAN_PART_MOVES_COUNT]
             rows = [[move.partition, move.source, move.target, move.reason] for move in moves]
@@ -130,7 +131,7 @@ class Plan:
 def digest_of(
     candidates: Iterable[Candidate], partitions: Iterable[Partition], settings: GroupSettings
 ) -> str:
-    """Stands for all that a plan is made for, but for who has what: alike for alike, in whatever order."""
+    """A digest of all that a plan depends on, except who has what: equal for equal inputs, in any order."""
     words = [
         *sorted(
             repr((each.node, each.weight, each.zone, sorted(each.roles), sorted(each.resource_groups)))
@@ -156,7 +157,7 @@ class Plans:
         self._group = group
 
     async def load(self, *, timeout: float | None = STORE_TIMEOUT_S) -> Plan | None:
-        """The last plan, None before the first; one that cannot be read counts as replaced."""
+        """The last plan, None before the first; a plan that cannot be read counts as replaced."""
         scan = await self._store.scan(self._prefix, timeout=timeout)
         found = {item.key: item for item in scan.items}
         head = found.get(self._head)
@@ -169,35 +170,35 @@ class Plans:
             return Plan.decode(head.value, parts, revision=head.mod_revision)
         except BadRecord as error:
             logger.warning("group %r: %s", self._group, error)
-            # Higher than all numbers before, as revisions are.
+            # Higher than the number of any plan before, as revisions are.
             return Plan(number=head.mod_revision, state=PlanState.REPLACED, revision=head.mod_revision)
 
     def same(self, revision: int) -> Compare:
-        """Whether the last plan is still the one of this revision, 0 for none, in the same state."""
+        """Compares that the last plan is still the one of this revision (0: there is none), in its state."""
         return Compare.revision(self._head, "=", revision)
 
     async def write(self, plan: Plan, guard: Compare, *, before: Plan | None) -> Plan:
-        """Write a plan whose moves were not written yet, after the last one; gives it as it stands there.
+        """Write a plan whose moves are not written yet, after the last plan; returns it as it is stored.
 
-        Raises `Fenced` when this leader leads no more, `Conflict` when another plan is there.
+        Raises `Fenced` when this leader no longer leads, `Conflict` when another plan is there.
         """
         parts = self._parts(plan.number)
-        # A leader that was gone before its plan counted may have left some under the same number. A leader
-        # does not use a number twice: what it has given up may be carried out later.
+        # A leader that was gone before its plan counted may have left parts under the same number. A leader
+        # does not use a number twice: a request that it has given up may be carried out later.
         await self._commit(guard, [], [Delete(*prefix_range(parts))])
         compares: list[Compare] = []
         for number, part in enumerate(plan.encode_parts()):
             key = parts + b"%06d" % number
             written = await self._commit(guard, [], [Put(key, part)])
-            # The last one stands for all, also in a store that went back meanwhile.
+            # The last part stands for all parts, also in a store that went back meanwhile.
             compares = [Compare.revision(key, "=", written)]
         revision = await self._write_head(plan, guard, before=before, compares=compares)
-        # Of this head alone: in a store that went back an older plan may count again.
+        # Only while this head is there: in a store that went back, an older plan may count again.
         await self._commit(guard, [self.same(revision)], [Delete(self._parts(0), parts)])
         return replace(plan, revision=revision)
 
     async def end(self, plan: Plan, guard: Compare, *, before: Plan) -> Plan:
-        """Write that a plan has ended; gives it as it stands there. Raises as `write`."""
+        """Write that a plan has ended; returns it as it is stored. Raises as `write`."""
         return replace(plan, revision=await self._write_head(plan, guard, before=before))
 
     async def _write_head(

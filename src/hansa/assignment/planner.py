@@ -1,28 +1,29 @@
-"""Shares partitions out among workers: who should have what, and which moves bring that about. Pure.
+"""The planner: which worker should have which partition, and which moves bring that about. Pure.
 
 Partitions of the same weight, role, resource group and zone are of one *kind*. The planner counts how many of
-each kind a worker has, and names the partitions that move only at the end, so that all stay that can. A
-worker that takes more and does not drain is *open*. The others are given nothing, and one that takes no more
-keeps what it has. The steps:
+each kind a worker has, and names the partitions that move only at the end, so that as many as possible stay.
+A worker that takes more and does not drain is *open*. The others are given nothing; a worker that takes no
+more keeps what it has. The steps:
 
 1. Pinned partitions go to their nodes. Workers keep the rest of what they have and may have, at most
    `per_node_max`.
-2. What nobody has is placed, the heaviest first; then what draining workers have. If every worker that may
-   have it is full, the shortest chain of others makes room. What finds no place is unplaced, but a draining
-   worker keeps it: better there than nowhere.
+2. Partitions without a worker are placed, the heaviest first; then those of draining workers. If every worker
+   that may have one is full, the shortest chain of other moves makes room. A partition that finds no place is
+   unplaced, but a draining worker keeps it: better there than nowhere.
 3. One at a time, partitions go from a high worker to the lowest that may have them, while that levels. Then
-   pairs of equal weight change places if that brings one into its zone. Both again, until nothing changes.
+   pairs of equal weight change places if that brings one into its zone. Both repeat until nothing changes.
 
-What levels? Let a worker of capacity c with load L cost 2LL/c. Let a partition of weight w cost w(W - w)
-when it is not where it was before the plan, and 3w(W - w) outside its zone; W is the largest weight. A step
-must lower the sum of these costs, or leave it and bring a partition into its zone. So there is an end, and
-there the planner, asked again, finds nothing to do. If all weights are 1 a step is due when the giver has two
-more than the taker.
+When does a step level? Let a worker of capacity c with load L cost 2LL/c. Let a partition of weight w cost
+w(W - w) when it is not where it was before the plan, and 3w(W - w) outside its zone; W is the largest weight.
+A step must lower the sum of these costs, or leave it and bring a partition into its zone. So the steps come
+to an end, and there the planner, asked again, finds nothing to do. If all weights are 1, a step is due when
+the giver has two more than the taker.
 
 What is guaranteed:
 
-- Hard rules: role, resource group, pinned node, `per_node_max` (after the moves, not between them). Nothing
-  is unplaced that would have a place if others moved, but for what is pinned or of workers that are not open.
+- Hard rules: role, resource group, pinned node, `per_node_max` (after the moves, not between them). No
+  partition is unplaced that would have a place if others moved, except pinned ones and those of workers that
+  are not open.
 - Balance: if a has an unpinned partition that b may have, both are open and b is not full, then the load per
   capacity of a is at most W above that of b; if all weights are 1, a has at most one more. So equally able
   workers are level. Others are level by single moves: where a has what b may have, and b what c may have, but
@@ -31,11 +32,11 @@ What is guaranteed:
   weights, roles or zones each step pays, but their number may not be the smallest.
 - Zones: they come after balance, within its W. A partition is outside its zone only if going there does not
   pay, and if nothing of its weight there may change places with it.
-- Names decide only between what is alike: the workers are ranked by all that the planner goes by, and by name
+- Names decide only between what is alike: workers are ranked by all that the planner goes by, and by name
   after that. So renaming changes neither the loads nor the number of moves.
 
 A *lane* is a heap, lowest first, of the open workers that may have partitions with one demand (role and
-resource group), or of those in one zone. A worker that rose is found out when it comes up, one that sank is
+resource group), or of those in one zone. A worker that rose is noticed when it comes up, and one that sank is
 put in again: so the time grows as partitions times the logarithm of workers.
 """
 
@@ -51,10 +52,11 @@ from hansa.assignment.partition import Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A worker, as the planner sees it.
+    """A worker as the planner sees it.
 
-    `weight` is how much it can carry beside the others. One that `is_draining` is to give everything up. One
-    that `takes_more` is false keeps what it has and is given nothing more: it is suspected, or not ready.
+    `weight` is how much it can carry, compared with the others. A worker that `is_draining` is to give
+    everything up. If `takes_more` is false, it keeps what it has and is given nothing more: it is suspected,
+    or not ready.
     """
 
     node: str
@@ -68,7 +70,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A partition that is to go from a node to another. `source` is empty if nobody has had it."""
+    """A partition that is to go from one node to another. `source` is empty if no node has had it."""
 
     partition: str
     source: str
@@ -78,9 +80,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """What the planner gives: the moves in the order in which to make them, and who has what after them.
+    """What the planner returns: the moves in the order in which to make them, and the owners after them.
 
-    `unplaced` are partitions that nobody may have, with the reason why.
+    `unplaced` are partitions that no worker may have, each with the reason.
     """
 
     moves: tuple[Move, ...] = ()
@@ -89,7 +91,7 @@ class Sharing:
 
 
 def may_have(candidate: Candidate, partition: Partition) -> bool:
-    """Whether a worker is one that a partition may go to, by its role, its group and its pin."""
+    """Whether a partition may go to this worker, by its role, its resource group and its pin."""
     return (
         partition.pinned in ("", candidate.node)
         and (not partition.role or partition.role in candidate.roles)
@@ -104,10 +106,10 @@ def share_out(
     *,
     per_node_max: int | None = None,
 ) -> Sharing:
-    """Who should have what, from who has what now; the same input always gives the same.
+    """Which worker should have what, based on `owners` now; the same input always gives the same result.
 
-    What nobody has comes first in the moves, then what must leave its owner, then what is moved to level. An
-    owner that is no candidate is gone.
+    The moves begin with partitions without an owner, then those that must leave their owner, then those that
+    are moved to level. An owner that is no candidate is gone.
     """
     table = _Table(candidates, partitions, owners, per_node_max)
     table.keep()
@@ -122,9 +124,9 @@ def share_out(
 # What a partition asks of a worker: a role and a resource group; either may be empty.
 _Demand: TypeAlias = tuple[str, str]
 _Lane: TypeAlias = "list[tuple[float, int, _Worker]]"
-# Who has such partitions and may have what these demand.
+# By a kind and the demands of the workers that have such partitions: those workers.
 _Spare: TypeAlias = "dict[tuple[_Kind, frozenset[_Demand]], list[_Worker]]"
-# How far it lowers the costs, whether it leads into the zone (1) or out of it (-1), what goes, and to whom.
+# How far it lowers the costs; whether it leads into the zone (1) or out of it (-1); what goes, and to whom.
 _Step: TypeAlias = "tuple[float, int, _Kind, _Worker]"
 
 
@@ -141,11 +143,11 @@ class _Kind:
         self.slack = slack
         """How much lighter it is than the heaviest: W - w."""
         self.near: _Lane | None = None
-        """Who may have them in their zone; None if nobody could, or if they have no zone."""
+        """The workers that may have them in their zone; None if there is none, or if they have no zone."""
         self.wide: _Lane = []
-        """Who may have them."""
+        """The workers that may have them."""
         self.homeless: list[str] = []
-        """Those that nobody has, or that must leave who has them."""
+        """Those without a worker, or that must leave their worker."""
 
 
 class _Worker:
@@ -160,19 +162,19 @@ class _Worker:
         self.is_draining = candidate.is_draining
         self.is_open = candidate.takes_more and not candidate.is_draining
         self.home: dict[_Kind, list[str]] = {}
-        """What it has now and may have, but for what is pinned."""
+        """What it has now and may have, except pinned partitions."""
         self.pinned: list[tuple[bool, int, str]] = []
-        """What is pinned to it: whether it is elsewhere now, the rank of its kind, its name."""
+        """What is pinned to it: whether another worker has it now, the rank of its kind, its name."""
         self.has: dict[_Kind, int] = {}
         self.lanes: list[_Lane] = []
         self.load = self.count = self.load_before = self.count_before = self.rank = 0
         self.height = 0.0
 
     def signature(self) -> tuple[object, ...]:
-        """All that the planner goes by.
+        """Everything that the planner goes by.
 
-        Capacity comes first, so that of equally high workers `_lowest` gives the largest. Otherwise what is
-        due would depend on the ranks, and not only on who has what.
+        Capacity comes first, so that of equally high workers `_lowest` returns the largest. Otherwise the
+        ranks would decide what is due, and not only who has what.
         """
         free = [(kind.rank, len(names)) for kind, names in self.home.items()]
         pinned = [each[:2] for each in sorted(self.pinned)]
@@ -181,7 +183,7 @@ class _Worker:
 
 
 class _Table:
-    """Who has how many of what, while the plan is made."""
+    """How many of each kind every worker has, while the plan is made."""
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class _Table:
         self.open = [worker for worker in self.ranked if worker.is_open]
         self.able: dict[_Demand, list[_Worker]] = {}
         self._lanes: dict[tuple[_Demand, str], _Lane] = {}
-        # Demands for which there is no room, whatever moves.
+        # Demands without room, whatever moves.
         self._full: set[_Demand] = set()
 
     # -- 1. what stays
@@ -250,7 +252,7 @@ class _Table:
                     kind.homeless.append(name)
 
     def keep(self) -> None:
-        """What stays where it is before anything is placed."""
+        """Decide what stays where it is before anything is placed."""
         kinds = list(self.kinds)
         for worker in self.ranked:
             for is_elsewhere, rank, name in sorted(worker.pinned):
@@ -262,7 +264,7 @@ class _Table:
                     worker.count += 1
                     worker.load += kinds[rank].weight
             if not worker.is_draining:
-                # If it has too many, those outside their zone must go first, and then the lightest.
+                # If the worker has too many, those outside their zone must go first, then the lightest.
                 own_zones = ("", worker.zone)
                 for kind in sorted(worker.home, key=lambda each: (each.zone not in own_zones, each.rank)):
                     self._stay(worker, kind, len(worker.home[kind]))
@@ -279,7 +281,7 @@ class _Table:
         return "which is not ready" if is_elsewhere and not worker.takes_more else ""
 
     def _stay(self, worker: _Worker, kind: _Kind, count: int) -> None:
-        """So many of a kind stay with a worker, or as many as it may have."""
+        """Let this many of a kind stay with a worker, or as many as it may have."""
         count = min(count, self.count_max - worker.count)
         if count > 0:
             worker.has[kind] = count
@@ -309,7 +311,7 @@ class _Table:
         return lane
 
     def _lowest(self, lane: _Lane) -> _Worker | None:
-        """Of those with room; None if all are full."""
+        """The lowest worker of a lane that has room; None if all are full."""
         while lane:
             height, rank, worker = lane[0]
             if worker.count >= self.count_max:
@@ -321,7 +323,7 @@ class _Table:
         return None
 
     def _pass(self, kind: _Kind, giver: _Worker | None, taker: _Worker) -> None:
-        """One of a kind goes from a worker, or from nobody, to another."""
+        """Pass one of a kind from a worker, or from nobody, to another worker."""
         self._count(taker, kind, taker.has.get(kind, 0) + 1, kind.weight)
         if giver is not None:
             self._count(giver, kind, giver.has[kind] - 1, -kind.weight)
@@ -340,8 +342,8 @@ class _Table:
     # -- 2. what must be placed
 
     def place(self) -> None:
-        """What nobody has, or what is too much for who has it; then what draining workers have."""
-        # What few may have goes first, and what has a zone, so that there is less to level.
+        """Place what no worker has, or what is too much for its worker; then what draining workers have."""
+        # What few workers may have goes first, then what has a zone, so that there is less to level.
         kinds = sorted(
             self.kinds, key=lambda kind: (-kind.weight, len(self.able[kind.demand]), not kind.zone, kind.rank)
         )
@@ -358,7 +360,7 @@ class _Table:
                 self._stay(worker, kind, count - self._placed(kind, count))
 
     def _placed(self, kind: _Kind, count: int) -> int:
-        """How many of so many could be placed."""
+        """Place this many of a kind; returns how many could be placed."""
         for number in range(count):
             worker = self._best(kind) or self._make_room(kind.demand)
             if worker is None:
@@ -367,7 +369,7 @@ class _Table:
         return count
 
     def _best(self, kind: _Kind) -> _Worker | None:
-        """Where one more costs least."""
+        """The worker where one more costs least."""
         far = self._lowest(kind.wide)
         near = None if kind.near is None else self._lowest(kind.near)
         if near is None or far is None or far is near:
@@ -376,10 +378,10 @@ class _Table:
         return near if 2 * cost <= 3 * kind.slack * far.capacity * near.capacity else far
 
     def _make_room(self, demand: _Demand) -> _Worker | None:
-        """A worker that may have this and has room, after a chain of others moved on; None if none can."""
+        """A worker that may have this, and has room after a chain of others moved on; None if none can."""
         if demand in self._full:
             return None
-        # By demand: who has one of such a kind, and for which demand that would make room.
+        # By demand: a worker that has one of such a kind, the kind, and the demand for which it makes room.
         ways: dict[_Demand, tuple[_Worker, _Kind, _Demand]] = {}
         reached, seen = [demand], set()
         for wanted in reached:
@@ -401,23 +403,23 @@ class _Table:
                         self._pass(kind, giver, taker)
                         taker = giver
                     return taker
-        # These workers are full, and what they have may only be theirs: so they stay full.
+        # These workers are full, and what they have may only go to each other: so they stay full.
         self._full.update(reached)
         return None
 
     # -- 3. what is moved to level
 
     def level(self) -> None:
-        """Step by step, until no step lowers the costs."""
+        """Level step by step, until no step lowers the costs."""
         has_zones = any(kind.near is not None for kind in self.kinds)
         while self._give_away() or (has_zones and self._change_places()):
             pass
 
     def _give_away(self) -> bool:
-        """Let the highest go first, until nobody can give anything away; whether anybody could."""
+        """Let the highest give first, until none can give anything away; returns whether any could."""
         givers = [(-worker.height, worker.rank, worker) for worker in self.open]
         heapify(givers)
-        # What a giver should give next, the best last: to look at all it has for each step takes too long.
+        # What a giver should give next, the best last: looking at all it has for each step takes too long.
         next_kinds: dict[int, list[_Kind]] = {}
         is_changed = False
         while givers:
@@ -431,7 +433,7 @@ class _Table:
                 if not steps:
                     continue
                 *others, step = sorted(steps, key=lambda each: each[:2])
-                # A quarter: of the rest many will be no good when these are done.
+                # Only a quarter: when these are done, many of the rest will no longer be good.
                 next_kinds[rank] = [each[2] for each in others[len(others) - len(steps) // 4 :]]
             if step is not None:
                 kind, taker = step[2:]
@@ -442,11 +444,11 @@ class _Table:
         return is_changed
 
     def _step(self, giver: _Worker, kind: _Kind) -> _Step | None:
-        """To whom a worker should give one of a kind; None if that does not pay, or if it has none."""
+        """To which worker to give one of a kind; None if that does not pay, or if the giver has none."""
         best: _Step | None = None
         weight, count = kind.weight, giver.has.get(kind, 0)
         is_away = kind.near is not None and kind.zone != giver.zone
-        # Whether it leaves where it is now (1), or comes back there (-1).
+        # Whether it leaves the worker that has it now (1), or comes back there (-1).
         is_home = count <= len(giver.home.get(kind, ()))
         for lane in (kind.near, kind.wide) if count else ():
             taker = None if lane is None else self._lowest(lane)
@@ -461,7 +463,7 @@ class _Table:
             if kind.slack:
                 loss = is_home - (taker.has.get(kind, 0) < len(taker.home.get(kind, ())))
                 fall += (3 * gain - loss) * kind.slack * both
-            # Exactly, before it is compared: a step that does not lower the costs would go on for ever.
+            # Compare exact numbers: a step that does not lower the costs would go on for ever.
             if fall > 0 or (fall == 0 and gain > 0):
                 found = (fall * weight / both, gain, kind, taker)
                 if best is None or found[:2] > best[:2]:
@@ -469,14 +471,14 @@ class _Table:
         return best
 
     def _change_places(self) -> bool:
-        """Bring partitions into their zones for others of the same weight; whether any was."""
+        """Swap partitions into their zones for others of the same weight; returns whether any was."""
         seekers = [
             (worker, kind)
             for worker in self.open
             for kind in worker.has
             if kind.near is not None and kind.zone != worker.zone
         ]
-        # By zone and weight, and by the zone that it would rather be in: what need not be where it is.
+        # By zone and weight, and by the zone where it would rather be: what need not be where it is.
         spare: dict[tuple[str, int, str], _Spare] = {}
         for worker in self.open if seekers else ():
             for kind in worker.has:
@@ -503,7 +505,7 @@ class _Table:
     # -- names and reasons
 
     def name(self) -> None:
-        """Who gets which: of each kind all stay that can."""
+        """Decide which partition each worker gets: of each kind as many as possible stay."""
         leaving: dict[_Kind, list[str]] = {}
         takers: dict[_Kind, list[str]] = {}
         for worker in self.ranked:
@@ -515,7 +517,7 @@ class _Table:
                 more = count - len(worker.home.get(kind, ()))
                 takers.setdefault(kind, []).extend([worker.node] * more)
         for kind in self.kinds:
-            # If some find no place, then those that nobody has.
+            # If some find no place, then those that no worker has.
             names, nodes = leaving.get(kind, []) + kind.homeless, takers.get(kind, [])
             self.targets.update(zip(names, nodes, strict=False))
             if len(names) > len(nodes):
@@ -533,7 +535,7 @@ class _Table:
         return f"{who} has its {self.count_max} already"
 
     def moves(self) -> Iterator[tuple[int, Move]]:
-        """All that has another owner than before, with how urgent that is."""
+        """All partitions that get another owner, each with how urgent that is."""
         kind_of = {name: kind for kind, names in self.kinds.items() for name in names}
         for name, target in self.targets.items():
             source = self.owners.get(name, "")
@@ -570,7 +572,7 @@ def _needs(demand: _Demand) -> str:
 
 
 def _partner(worker: _Worker, kind: _Kind, group: _Spare) -> tuple[_Kind, _Worker] | None:
-    """Who could take a partition of the kind, and give which for it."""
+    """A worker that could take a partition of the kind, and the kind that it gives for it."""
     for (other, demands), partners in group.items():
         if kind.demand in demands and other.demand in worker.demands:
             while partners and other not in partners[-1].has:

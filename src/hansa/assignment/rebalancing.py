@@ -1,23 +1,23 @@
 """What the leader of a group does next, from all that it knows: the machine. Pure.
 
-It knows the group's settings and partitions, the workers that are there with their leases, the entries that
-say who has what, the hand-overs that are open, and the last plan. From that it gives commands, and its driver
-(`assigner`) carries each of them out in one guarded step:
+The machine knows the group's settings and partitions, the workers that are there with their leases, the
+entries that name the owners, the open hand-overs, and the last plan. From that it gives commands; its driver
+(`assigner`) carries out each of them in one guarded step:
 
-- A partition whose owner is gone is placed at once: where the plan says, or where it was if only the session
-  of its owner is another one.
-- A change of workers, partitions or limits asks for a plan: at once for what nobody owns, for the rest when
-  nobody has joined for a while. A plan is written before any of its moves begins.
-- A partition whose owner works is offered to its new owner, a few at a time; the hand-over goes on by itself,
-  and the leader writes what of it is the leader's to write.
+- A partition whose owner is gone is placed at once: where the plan says; or at the same node, if only the
+  session of its owner is another one.
+- A change of workers, partitions or limits calls for a plan: at once for partitions without an owner, for the
+  rest when no worker has joined for a while. A plan is written before any of its moves begins.
+- A partition whose owner works is offered to its new owner, a few at a time. The hand-over goes on by itself,
+  and the leader writes those of its steps that are the leader's to write.
 - A move that is withdrawn is offered again a few times. A hand-over that somebody asked for by hand goes on
   beside the plan.
 
-So a leader that comes in the middle knows as much as the one before: it reads the plan, goes on with it if
-that was made for what is so now, and makes another one if not. Nothing moves while nothing changes.
+So a new leader knows as much as the one before: it reads the plan, goes on with it if the plan was made for
+what is so now, and makes another plan if not. Nothing moves while nothing changes.
 
-Its driver must: tell it all it has read before the first `decide`; carry out each command once, and say how
-it went (`done`, `refused`); and call `decide` after each news, and at `deadline`.
+The driver must: tell the machine all it has read before the first `decide`; carry out each command once, and
+say how it went (`done`, `refused`); and call `decide` after each news, and at `deadline`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 
-# A plan says so many of the changes that it was made for.
+# How many of the changes that a plan was made for it names.
 _CHANGES_TOLD_COUNT: Final = 5
 
 
@@ -50,9 +50,9 @@ _CHANGES_TOLD_COUNT: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacePartition:
-    """Give a partition to a node now; `is_handed` if its last owner has left it in good order.
+    """Give a partition to a node now; `is_handed` if the last owner has left it in good order.
 
-    `over` is the epoch of the owner before, 0 if there was none; `is_vacant` if the session of that is over.
+    `over` is the epoch of the owner before, 0 if there was none; `is_vacant` if that owner's session is over.
     """
 
     partition: str
@@ -65,7 +65,7 @@ class PlacePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferPartition:
-    """Ask the owner of a partition to hand it over to a node, as long as the plan that says so counts."""
+    """Ask the owner of a partition to hand it over to a node, as long as the plan behind it counts."""
 
     partition: str
     node: str
@@ -76,7 +76,7 @@ class OfferPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawOffer:
-    """End a hand-over that cannot, or need not, go on."""
+    """End a hand-over that cannot go on, or need not."""
 
     partition: str
     record: Handover
@@ -85,7 +85,7 @@ class WithdrawOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearPartition:
-    """Say that nobody has a partition, because nobody may."""
+    """Say that nobody owns a partition, because no worker may."""
 
     partition: str
     reason: str
@@ -93,14 +93,14 @@ class ClearPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovePartition:
-    """Delete the entry of a partition that is defined no more."""
+    """Delete the entry of a partition that is no longer defined."""
 
     partition: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """Write a plan, after the one before; nothing of it is begun until that is done."""
+    """Write a plan, after the one before; none of its moves begins until that is done."""
 
     plan: Plan
     before: Plan | None
@@ -108,7 +108,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPlan:
-    """Write that a plan is carried out."""
+    """Write that a plan was carried out."""
 
     plan: Plan
     before: Plan
@@ -120,31 +120,31 @@ Command: TypeAlias = Step | WritePlan | EndPlan
 
 @dataclass(slots=True)
 class RebalancingStats:
-    """Counts since this process last began to lead the group. Times are in seconds."""
+    """Counts since this process last began to lead the group. Times are in seconds; `_max` is the longest."""
 
     plans_count: int = 0
     moves_planned_count: int = 0
     moves_failed_count: int = 0
-    """Moves that were given up after their tries, until the next check."""
+    """Moves that were given up after all their tries, until the next check."""
     placed_count: int = 0
     """Partitions that were given to a node without a hand-over."""
     offered_count: int = 0
     withdrawn_count: int = 0
     checks_count: int = 0
-    """Looks at whether all is as planned, though nothing had changed."""
+    """How often the machine checked whether all is as planned, although nothing had changed."""
     commit_delay_s: float = 0.0
-    """From the last change until its plan was written, and the longest of these."""
+    """From the last change until its plan was written."""
     commit_delay_s_max: float = 0.0
     rebalance_s: float = 0.0
-    """From the last plan's writing to its end."""
+    """From when the last plan was written until it ended."""
     join_to_rebalance_s: float = 0.0
-    """From the last join until the first partition was on its way to that worker; the longest of these."""
+    """From the last join until the first partition was on its way to that worker."""
     join_to_rebalance_s_max: float = 0.0
 
 
 @dataclass(slots=True)
 class _Offers:
-    """The tries to make one move."""
+    """The tries of one move."""
 
     tries_count: int = 0
     not_before_s: float = 0.0
@@ -152,7 +152,7 @@ class _Offers:
 
 @dataclass(slots=True)
 class _Busy:
-    """A step under way, or done at a revision of which not all news has come yet."""
+    """A step that is under way, or that is done at a revision whose news has not all come yet."""
 
     step: Step | None
     revision: int | None = None
@@ -160,7 +160,7 @@ class _Busy:
 
 
 class Rebalancing:
-    """The leader's decisions for one group, during one term. `node` is who leads."""
+    """The leader's decisions for one group, during one term. `node` is the leader."""
 
     def __init__(self, group: str, node: str) -> None:
         self._node = node
@@ -173,21 +173,21 @@ class Rebalancing:
         self._records: dict[str, Handover] = {}
         self.plan: Plan | None = None
         self.stats = RebalancingStats()
-        # The moves of the plan that are not done, and the partitions whose owners work, in their order.
+        # The plan's moves that are not done; and of these the partitions whose owners work, in their order.
         self._targets: dict[str, Move] = {}
         self._moving: dict[str, _Offers] = {}
         self._failed: dict[str, None] = {}
-        # What a step may be due for, and for which one is under way.
+        # Partitions for which a step may be due, and those for which one is under way.
         self._urgent: dict[str, None] = {}
         self._busy: dict[str, _Busy] = {}
-        # The revisions of the last news of entries and of records, which are followed apart.
+        # The revisions of the last news of entries and of records: two watches bring them.
         self._entries_heard: dict[str, int] = {}
         self._records_heard: dict[str, int] = {}
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
         # Their owners when the plan was made: a worker that is not ready keeps what it has, and gets nothing.
         self._unplaced_from: dict[str, str] = {}
-        # Who has what in the end, by what the planner said last.
+        # The owner of each partition in the end, as the planner said last.
         self._shared: dict[str, str] = {}
         self._news_of: dict[str, None] = {}
         self._is_writing = False
@@ -210,7 +210,7 @@ class Rebalancing:
         self._change("the settings", now)
 
     def hear_partition(self, name: str, partition: Partition | None, *, now: float) -> None:
-        """A partition is defined like this; None: not any more."""
+        """This is the definition of a partition now; None: it was deleted."""
         if partition is None:
             self.partitions.pop(name, None)
             self._targets.pop(name, None)
@@ -223,7 +223,7 @@ class Rebalancing:
     def hear_workers(
         self, workers: Mapping[str, Candidate], leases: Mapping[str, int], *, now: float
     ) -> None:
-        """Those are there, with the leases of their records."""
+        """These workers are there, with the leases of their records."""
         before = self.workers
         is_first = self._check_at_s == inf
         if workers != before:
@@ -252,7 +252,7 @@ class Rebalancing:
             self._urgent[name] = None
 
     def hear_entry(self, name: str, entry: Placement | None, *, revision: int) -> None:
-        """This is who has a partition; None: the entry was deleted."""
+        """This is the entry of a partition now; None: it was deleted."""
         if entry is None:
             self.entries.pop(name, None)
         else:
@@ -261,7 +261,7 @@ class Rebalancing:
         self._news(name)
 
     def hear_handover(self, name: str, record: Handover | None, *, revision: int, now: float) -> None:
-        """This is the record of a partition's hand-overs; None: it was deleted."""
+        """This is the record of a partition's hand-overs now; None: it was deleted."""
         before = self._records.get(name)
         if record is None:
             self._records.pop(name, None)
@@ -280,7 +280,7 @@ class Rebalancing:
         self._news(name)
 
     def begin(self, plan: Plan | None, *, now: float) -> None:
-        """All that the store has was told; `plan` is the last one. Called once."""
+        """The machine has heard all that the store has; `plan` is the last one. Called once."""
         self.plan = plan
         self._check_at_s = now + self.settings.rebalance_interval
         self._balance_at_s = now if plan is not None else now + self.settings.join_delay
@@ -288,7 +288,7 @@ class Rebalancing:
         if plan is not None and plan.inputs == self._digest():
             self._planned_inputs = self._placed_inputs = plan.inputs
             self._unplaced = plan.unplaced
-            # The plan is made anew if one of them has an owner by now.
+            # The plan is made anew if one of these has an owner by now.
             self._unplaced_from = dict.fromkeys(plan.unplaced, "")
             self._failed = dict.fromkeys(plan.failed)
             self._is_changed = False
@@ -337,13 +337,13 @@ class Rebalancing:
         times += [offers.not_before_s for offers in self._moving.values() if offers.tries_count]
         if self._is_changed:
             times.append(self._balance_at_s)
-        # What is due and was not done waits for something else, of which there will be news.
+        # What is due and was not done waits for something else, and news of that will come.
         return min((at_s for at_s in times if at_s > now), default=inf)
 
     # -- how it went
 
     def done(self, step: Step, revision: int, *, now: float) -> None:
-        """A step was made, at this revision; 0: something had changed meanwhile."""
+        """A step was carried out, at this revision; 0: something had changed meanwhile."""
         if not revision:
             self._busy[step.partition] = _Busy(step=None, until_s=now + ASSIGNMENT_LOOK_S)
             return
@@ -353,13 +353,13 @@ class Rebalancing:
         self._news(step.partition)
 
     def refused(self, step: Step, *, now: float) -> None:
-        """The store did not answer, or refused: decide again, with a pause."""
+        """The store did not answer, or refused the step: decide again, after a pause."""
         self._busy[step.partition] = _Busy(step=None, until_s=now + ASSIGNMENT_LOOK_S)
         if isinstance(step, OfferPartition):
             self._try_again(step.partition, now)
 
     def written(self, command: WritePlan | EndPlan, found: Plan | None, *, now: float) -> None:
-        """This is the plan that the store has after the command, whether that wrote it or not."""
+        """This is the store's plan after the command, whether or not the command wrote it."""
         self._is_writing = False
         self.plan = found
         if found is None or (found.number, found.state) != (command.plan.number, command.plan.state):
@@ -389,7 +389,7 @@ class Rebalancing:
         return None
 
     def _made(self, wall: float, now: float, *, is_whole: bool) -> Plan | None:
-        """A plan for what is so now; None if there is nothing to do. Without the whole it only places."""
+        """A plan for what is so now; None if there is nothing to do. If not `is_whole`, it only places."""
         sharing = self.share_out()
         inputs = self._digest()
         moves = sharing.moves
@@ -408,7 +408,7 @@ class Rebalancing:
             self._failed.clear()
             self._changed_at_s = None
             return None
-        # Also higher than that of a plan that could not be written: some of it may come to the store later.
+        # Also higher than the number of a plan that could not be written: some of it may be stored later.
         self._number_max = 1 + max(self._number_max, 0 if self.plan is None else self.plan.number)
         return Plan(
             number=self._number_max,
@@ -421,7 +421,7 @@ class Rebalancing:
         )
 
     def share_out(self) -> Sharing:
-        """What the planner says to what is so now."""
+        """The planner's answer for the present state."""
         return share_out(
             self.workers.values(),
             self.partitions.values(),
@@ -440,7 +440,7 @@ class Rebalancing:
         self._take_up(plan.moves)
 
     def _take_up(self, moves: Iterable[Move]) -> None:
-        """These are the moves from now on; what was meant before is not."""
+        """These are the moves from now on; earlier ones no longer count."""
         self._failed.clear()
         self._targets = {move.partition: move for move in moves}
         self._moving = {}
@@ -456,7 +456,7 @@ class Rebalancing:
     # -- steps
 
     def _step(self, name: str, now: float) -> Step | None:
-        """What is due for one partition, but for offers."""
+        """What is due for one partition, except offers."""
         entry, record = self.entries.get(name), self._records.get(name)
         move = self._targets.get(name)
         if record is not None and record.is_open:
@@ -499,7 +499,7 @@ class Rebalancing:
         is_offered = record.step is HandoverStep.OFFERED
         target_lease = str(self._leases.get(record.taken_by if is_taken else record.target, 0))
         is_ours = record.asked_by == self.asks_as
-        # One of ours that the plan of today does not have is of a plan that was replaced.
+        # If our plan asked for it, and the present plan does not have it, that plan was replaced.
         is_planned = move is not None and move.target == record.target
         is_meant = name in self.partitions and (is_planned or not is_ours)
         facts = Facts(
@@ -516,7 +516,7 @@ class Rebalancing:
         reason = record.reason
         if facts.is_target_here and not is_taken:
             return self._placing(name, record.target, reason, is_handed=True)
-        # Those who took part are gone, or have other sessions.
+        # The nodes that took part are gone, or have other sessions.
         return self._replacing(name, move)
 
     def _replacing(self, name: str, move: Move | None) -> Step | None:
@@ -530,7 +530,7 @@ class Rebalancing:
         return None
 
     def _look_for_stray(self, name: str, now: float) -> None:
-        """What was under way when the plan was made may come elsewhere than the plan counts on."""
+        """A move that was under way when the plan was made may end elsewhere than the plan expects."""
         owner, is_settled = self._owner(name), name in self._targets or name in self._failed
         if name in self._unplaced:
             if owner not in ("", self._unplaced_from[name]):
@@ -548,14 +548,14 @@ class Rebalancing:
         self._change(f"{name} went elsewhere", now)
 
     def _is_by_hand(self, name: str) -> bool:
-        """Whether somebody has asked for it to be where it is, or will be."""
+        """Whether somebody outside asked for the partition to be where it is, or where it is going."""
         record, entry = self._records.get(name), self.entries.get(name)
         if record is None or record.asked_by == self.asks_as:
             return False
         return record.is_open or (entry is not None and record.next_epoch == entry.epoch)
 
     def _offer(self, steps: list[Command], now: float) -> None:
-        """Offer what is to move and has an owner that works, as many at a time as the settings say."""
+        """Offer partitions that are to move and whose owners work, as many at a time as the settings say."""
         offering = {name for name, busy in self._busy.items() if isinstance(busy.step, OfferPartition)}
         under_way = len(offering | self._open.keys())
         for name, offers in list(self._moving.items()):
@@ -626,7 +626,7 @@ class Rebalancing:
         self._urgent[name] = self._news_of[name] = None
 
     def _is_told(self, name: str, busy: _Busy) -> bool:
-        """Whether all that a step wrote was heard of: what is half heard looks as if it were to do again."""
+        """Whether all that a step wrote was heard of: if only half was, the step would seem due again."""
         if busy.revision is None:
             return False
         if isinstance(busy.step, OfferPartition | WithdrawOffer):
@@ -636,7 +636,7 @@ class Rebalancing:
         return self._entries_heard.get(name, 0) >= busy.revision and not is_record_old
 
     def _is_owned(self, name: str) -> bool:
-        """Whether the owner by the entry works, on the session that the entry names."""
+        """Whether the owner in the entry works, on the session that the entry names."""
         entry = self.entries.get(name)
         return entry is not None and entry.node in self.workers and self._leases[entry.node] == entry.lease
 
@@ -664,9 +664,9 @@ class Rebalancing:
         return entry is not None and entry.node in self.workers
 
     def _owner(self, name: str) -> str:
-        """Who has it, for the planner: of a hand-over that is sealed who is to have it.
+        """The partition's owner, for the planner: if a hand-over is sealed, the new owner.
 
-        Of one that was just taken the entry may not be heard of yet.
+        When the new owner has just taken it, the news of the entry may not have come yet.
         """
         record, entry = self._records.get(name), self.entries.get(name)
         if record is not None and record.is_open and not record.step.is_early:
@@ -677,12 +677,12 @@ class Rebalancing:
 
 
 def asked_by(group: str) -> str:
-    """How a record names who asked for a hand-over, if that was the group's plan."""
+    """The name under which the plan of a group asks for hand-overs, in their records."""
     return f"the plan of group {group!r}"
 
 
 def _told(changes: list[str]) -> str:
-    """Some changes in words, those of workers first: of partitions there may be thousands."""
+    """Some changes in words, those of workers first: there may be thousands of partitions."""
     seen = sorted(dict.fromkeys(changes), key=lambda change: change.startswith("partition "))
     more = f" and {len(seen) - _CHANGES_TOLD_COUNT} more" if len(seen) > _CHANGES_TOLD_COUNT else ""
     return ", ".join(seen[:_CHANGES_TOLD_COUNT]) + more

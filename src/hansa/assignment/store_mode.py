@@ -1,8 +1,8 @@
-"""How a worker's partitions come and go where a leader places them: on a store of any kind, raft groups too.
+"""Store mode: a leader places a group's partitions on its workers. On a store of any kind, raft groups too.
 
-It must: own what the leader places on this process's session, and nothing else; say that it is ready for what
-is offered to it, unless the worker leaves; tell the worker when the leader wants a partition elsewhere, once
-whoever is to have it is ready; and take its turn to lead the group.
+`StoreMode` must: own what the leader places on this process's session, and nothing else; say that it is ready
+for what is offered to it, unless the worker leaves; tell the worker when the leader wants a partition to go
+elsewhere, once the next owner is ready; and take its turn to lead the group.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class StoreMode:
     """The leader of the group shares the work out: see `Worker`.
 
-    With `leads` this process may be the leader. Handoffs that nobody has saved for `handoff_lifetime` seconds
-    go, but for partitions that are defined; None keeps all.
+    With `leads` this process may become the leader. Handoffs that nobody has saved for `handoff_lifetime`
+    seconds are deleted, except those of defined partitions; None keeps all.
     """
 
     def __init__(self, *, leads: bool = True, handoff_lifetime: float | None = HANDOFF_LIFETIME_S) -> None:
@@ -40,12 +40,12 @@ class StoreMode:
 
     @property
     def stats(self) -> RebalancingStats:
-        """What this process counts while it leads the group."""
+        """What this process has counted in its present term as the group's leader; otherwise zeros."""
         return RebalancingStats() if self.assigner is None else self.assigner.stats
 
     @property
     def last_applied_index(self) -> int:
-        """The store's revision up to which this worker has done what the leader wrote."""
+        """The store's revision up to which this worker has followed what the leader wrote."""
         return self._claims.revision
 
     def attach(self, worker: Worker) -> None:
@@ -96,9 +96,9 @@ class StoreMode:
             await claim.release()
 
     async def leave(self, timeout: float) -> None:
-        """The leader moves all partitions away; what no other worker takes is saved, for the next worker.
+        """Let the leader move all partitions away; save what no other worker takes, for the next worker.
 
-        Saving has the last half of the time, or at most what a save may take.
+        Saving gets the last half of the time, but no more than a save may take.
         """
         worker, clock = self._worker, self._worker.store.clock
         until_s = clock.monotonic() + timeout
@@ -107,16 +107,16 @@ class StoreMode:
                 await self._until_free()
         self._is_alone = True
         left_s = max(until_s - clock.monotonic(), 0.0)
-        # Time for a save and, if that fails, for a second one of what `recover` gives.
+        # Time for a save and, if that fails, for a second one of what `recover` returns.
         worker.save_timeout_s = min(worker.save_timeout_s, left_s / 2)
         worker.ask_all("its worker leaves")
-        # Also those that are about to be given to their users once more. A work that does not end is lost.
+        # Also works that are about to be given to their users again. A work that does not end is lost.
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 await worker.until(lambda partitions: not partitions)
 
     async def _until_free(self) -> None:
-        """Until this worker has nothing more that another one could have."""
+        """Wait until this worker has nothing that another worker could have."""
         worker = self._worker
         while self._claims.claims:
             others = [

@@ -1,4 +1,4 @@
-"""Who works for a group, who has which partition, and what happens to that: the values. Pure."""
+"""The workers of a group, the owner of each partition, and the events that report changes: values. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hansa.errors import BadArgument, BadRecord
 
 
 def handovers_of(group: str) -> str:
-    """The kind of things that a group's partitions are, in the records of their hand-overs."""
+    """The `kind` of a group's partitions in the records of their hand-overs."""
     return f"assignment:{group}"
 
 
@@ -27,11 +27,11 @@ def election_of(group: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """What a member says of itself that works for a group: in its metadata, under `key_of` the group.
+    """What a member that works for a group says of itself: in its metadata, under `key_of` the group.
 
-    `weight` is how much it can carry beside the others. It belongs to the `resource_groups`. One that
-    `is_draining` is to be given nothing more, and gives up what it has. `mode` says how it shares the work
-    out with the others: `StoreMode` or `KafkaMode`. Raises `BadArgument`.
+    `weight` is how much it can carry, compared with the others. It belongs to the `resource_groups`. A worker
+    that `is_draining` is given nothing more, and gives up what it has. `mode` says how the workers share the
+    work out: `StoreMode` or `KafkaMode`. Raises `BadArgument`.
     """
 
     weight: int = 1
@@ -48,7 +48,7 @@ class WorkerInfo:
 
     @staticmethod
     def key_of(group: str) -> str:
-        """Where a member's metadata says that it works for a group."""
+        """The key in a member's metadata that says that the member works for a group."""
         return f"works-for/{group}"
 
     def encode(self) -> str:
@@ -76,7 +76,7 @@ class WorkerInfo:
 
     @classmethod
     def of(cls, member: Member, group: str) -> WorkerInfo | None:
-        """None for a member that does not work for the group, or says so in words that nobody can read."""
+        """What a member says; None if it does not work for the group, or if that cannot be read."""
         text = member.metadata.get(cls.key_of(group))
         if text is None or not member.is_here:
             return None
@@ -89,7 +89,7 @@ class WorkerInfo:
 def candidate_of(member: Member, group: str, *, draining: frozenset[str] = frozenset()) -> Candidate | None:
     """A member as the planner sees it; None if it does not work for the group.
 
-    One that is suspected, or not ready, keeps what it has.
+    A member that is suspected, or not ready, keeps what it has and is given nothing more.
     """
     worker = WorkerInfo.of(member, group)
     if worker is None:
@@ -107,9 +107,9 @@ def candidate_of(member: Member, group: str, *, draining: frozenset[str] = froze
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryNote:
-    """What stands in an entry besides its owner: how it came to it, and since when.
+    """What an entry says besides its owner: how the partition came to that owner, and since when.
 
-    `is_handed` says that the owner before, `previous`, left it in good order. `since` is a wall time, for
+    `is_handed` says that the previous owner, `previous`, left it in good order. `since` is a wall time, for
     display. `generation` and `member` are those of a Kafka group.
     """
 
@@ -145,12 +145,12 @@ class EntryNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A partition of a group, and who has it.
+    """A partition of a group, and its owner.
 
     `owner` is a node, empty for nobody. `epoch` grows from owner to owner, `version` with each change of any
-    of this. `handoff` is the last one that was saved: None if there is none, and where many are told.
-    `last_offset`, `processed_at` and `handoff_size` are told of it everywhere. `since`, `updated_at` and
-    `processed_at` are wall times, for display. `standby` are the other workers that could have it.
+    of this. `handoff` is the last saved one: None if there is none, and in answers about many partitions.
+    `last_offset`, `processed_at` and `handoff_size` describe it in every answer. `since`, `updated_at` and
+    `processed_at` are wall times, for display. `standby` are the other workers that could have the partition.
     """
 
     group: str
@@ -172,9 +172,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfPartition:
-    """`node` is who it is about, in `epoch`; `resources` and `handoff` are the partition's as they are.
+    """`node` is the node concerned, in `epoch`; `resources` and `handoff` are what the partition has now.
 
-    `version` is the store's revision of the change, where the event was read from the store; else 0.
+    `version` is the store's revision of the change if the event was read from the store; otherwise 0.
     """
 
     group: str
@@ -189,27 +189,27 @@ class _OfPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAssigned(_OfPartition):
-    """The node has it from now on."""
+    """The node has the partition from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRevoked(_OfPartition):
-    """The node has given it up in good order; `handoff` is what it left."""
+    """The node has given the partition up in good order; `handoff` is what it left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionUpdated(_OfPartition):
-    """Its resources have changed, or its handoff; the owner is the same."""
+    """The partition's resources have changed, or its handoff; the owner is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLost(_OfPartition):
-    """The node has it no more, and could leave nothing: its session ended, or somebody else has it."""
+    """The node lost the partition, and could save nothing more: its session ended, or another node has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffFailed(_OfPartition):
-    """What the node wanted to leave could not be saved, after all tries: an alert. `reason` says why."""
+    """A handoff could not be saved, or read, after all tries: an alert. `reason` says why."""
 
 
 TopologyEvent: TypeAlias = (
@@ -224,7 +224,7 @@ KINDS: Final[dict[str, type[TopologyEvent]]] = {
     "lost": PartitionLost,
     "handoff-failed": HandoffFailed,
 }
-"""What each kind of event is called where events are written down."""
+"""The name of each kind of event, where events are written down."""
 
 
 def standby_of(partition: Partition, owner: str, candidates: Iterable[Candidate]) -> tuple[str, ...]:
@@ -239,9 +239,9 @@ def standby_of(partition: Partition, owner: str, candidates: Iterable[Candidate]
 
 
 class TopologyBook:
-    """Who has which partition of a group, from the store's records; tells what each change means.
+    """Which node has which partition of a group, by the store's records; it says what each change means.
 
-    What each method gives are events, without their handoffs: those are read by whoever tells them.
+    The methods return events without handoffs: the caller reads those.
     """
 
     def __init__(self, group: str) -> None:
@@ -250,7 +250,7 @@ class TopologyBook:
         self._defined: set[str] = set()
 
     def hear_entry(self, name: str, entry: Placement | None, *, revision: int) -> list[TopologyEvent]:
-        """This is who has a partition now; None: its entry was deleted. Raises `BadRecord`."""
+        """The entry of a partition is this now; None: it was deleted. Raises `BadRecord`."""
         before = self._found(name)
         is_over = entry is None and name not in self._defined
         entry = entry or Placement(node="", lease=0, epoch=before.epoch)
@@ -280,10 +280,10 @@ class TopologyBook:
     def hear_definition(
         self, name: str, partition: Partition | None, *, revision: int
     ) -> list[TopologyEvent]:
-        """A partition is defined like this now; None: not any more."""
+        """The definition of a partition is this now; None: it was deleted."""
         before = self._found(name)
         if partition is None:
-            # Its owner is about to lose it, with the resources that it had.
+            # The owner is about to lose it, with the resources that it had.
             self._defined.discard(name)
             if not before.owner:
                 self.assignments.pop(name, None)
@@ -297,7 +297,7 @@ class TopologyBook:
         return [self._event(PartitionUpdated, now, reason="resources", version=revision)]
 
     def hear_handoff(self, name: str, head: HandoffHead | None, *, revision: int) -> list[TopologyEvent]:
-        """This was saved last; None: it was deleted."""
+        """The last saved handoff of a partition is this now; None: it was deleted."""
         before = self._found(name)
         if head is None:
             if name in self.assignments:

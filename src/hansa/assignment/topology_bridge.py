@@ -1,8 +1,8 @@
-"""The events of a group on a topic, for nodes that have no store: what happens to its partitions.
+"""A bridge that publishes the events of a group on a topic, for nodes that have no store.
 
-`TopologyBridge` publishes what an `AssignmentView` tells, `bridged_topology` reads it. A bridge tells an
-event more than once (see `EventBridge`), so each carries the store's revision of its change, and a reader
-drops what it has heard of a partition.
+`TopologyBridge` publishes the events of an `AssignmentView`, and `bridged_topology` reads them. A bridge may
+publish an event more than once (see `EventBridge`). So each event carries the store's revision of its change,
+and a reader drops what it has already heard of a partition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hansa.topics.spot import Spot, Subscription
 from hansa.transport.environment import Environment
 
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
-# Of one change somebody is told first that it was revoked, or lost, and then that it was assigned.
+# One change is reported first as revoked, or lost, and then as assigned.
 _ORDER: Final = {"revoked": 0, "lost": 0, "assigned": 1, "updated": 2, "handoff-failed": 2}
 
 
@@ -35,7 +35,7 @@ def topology_topic(group: str) -> str:
 class TopologyBridge(EventBridge[TopologyEvent]):
     """Publishes the events of a group on a topic, for as long as the block: see `EventBridge`.
 
-    The state of a handoff goes along up to 8 KiB; of a larger one only how far it is.
+    An event carries the handoff's state up to 8 KiB; of a larger one it only says how far the work is.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class TopologyBridge(EventBridge[TopologyEvent]):
 
 
 async def bridged_topology(spot: Spot, group: str, *, topic: str = "") -> BridgedTopology:
-    """The events of a group from a topic, as values, on a node that needs no store."""
+    """The events of a group, read from a topic, on a node that needs no store."""
     return BridgedTopology(await spot.subscribe(topic or topology_topic(group)), group)
 
 
 class BridgedTopology:
     """An async iterator of the events that a bridge publishes, each once. Made by `bridged_topology`.
 
-    It ends when its spot or subscription is closed. Cancelling a step takes nothing out.
+    It ends when its spot or subscription is closed. Cancelling a step loses nothing.
     """
 
     def __init__(self, subscription: Subscription, group: str) -> None:
         self.subscription = subscription
         self._group = group
-        # The last place that was heard of each partition.
+        # Of each partition, the place of the last event in the order of its events.
         self._places: dict[str, tuple[int, int]] = {}
         self.repeated_count = 0
-        """Messages that were told before."""
+        """Messages that repeat an earlier one."""
         self.bad_count = 0
         """Messages that are no event of this group."""
 
@@ -89,19 +89,19 @@ class BridgedTopology:
                 self._places.pop(event.partition, None)
                 self._places[event.partition] = place
                 if len(self._places) > ARRIVALS_MAX:
-                    # Of whatever was silent for longest an event may be told twice.
+                    # An event of the partition that was silent for longest may be told twice.
                     del self._places[next(iter(self._places))]
                 return event
             self.repeated_count += 1
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         await self.subscription.close()
 
 
 def encode_event(event: TopologyEvent) -> bytes:
-    """As JSON, its state in base64."""
+    """As JSON, with the handoff's state in base64."""
     handoff = event.handoff
     found: dict[str, Any] = {
         "kind": _NAMES[type(event)],

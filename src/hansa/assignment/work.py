@@ -1,8 +1,8 @@
-"""A partition that this process works on, from being given it to giving it up: what a worker's users hold.
+"""A work: a partition in the hands of this process, from being given it to giving it up.
 
-A work is *ready* until its block is entered, then it *runs*, and after the block it has *ended*. Three things
-may come meanwhile: it is asked for (somebody else is to have the partition), it is lost, or the block
-ends by itself. `Worker` is told of the end, and does what follows.
+A work is *ready* until the user enters its block, then it *runs*, and after the block it has *ended*. Before
+that one of three things happens: the partition is asked for (another worker is to have it), it is lost, or
+the block ends by itself. The `Worker` is told of the end, and does the rest.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class WorkState(Enum):
     """How far a work is."""
 
     READY = auto()
-    """Nobody has begun it."""
+    """The user has not begun it."""
     RUNNING = auto()
-    """Its block was entered."""
+    """The user is in its block."""
     ENDED = auto()
-    """Its block was left, or never will be entered."""
+    """Its block was left, or will never be entered."""
 
 
 class Messages(Protocol):
-    """The messages of a partition, from a place in them on. Iterating ends after `stop`."""
+    """The messages of a partition, from an offset on. Iterating ends after `stop`."""
 
     def __aiter__(self) -> AsyncIterator[Any]: ...
 
@@ -45,20 +45,20 @@ class Messages(Protocol):
 
 
 OpenMessages: TypeAlias = Callable[[Handoff | None], Awaitable[Messages]]
-"""Opens a partition's messages from behind a handoff on; None: there was never one."""
+"""Opens a partition's messages after this handoff; None: the partition never had one."""
 
 
 class Boss(Protocol):
-    """Who gave a work to its user: the worker."""
+    """What a work needs of the worker that gave it to the user."""
 
     def save_until_s(self) -> float:
-        """Until when a save that begins now is tried, by the store's clock."""
+        """The time until which a save that begins now is tried, by the store's clock."""
 
     def prepared(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> HandoffSave:
-        """A save of this, after what was saved last. Raises `BadArgument`, `LimitExceeded`."""
+        """A save of this handoff, after the last saved one. Raises `BadArgument`, `LimitExceeded`."""
 
     async def carry_out(self, work: Work, save: HandoffSave, until_s: float) -> SavedHandoff:
-        """Do it under the work's claim, or find that it was done; gives it as it stands in the store."""
+        """Carry the save out under the work's claim, or find that it was done; returns it as it is stored."""
 
     def left(self, work: Work, error: BaseException | None) -> None:
         """The work's block was left, with this error. Calls `work.end()` when all that follows is done."""
@@ -66,7 +66,7 @@ class Boss(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Saving:
-    """A save, what it saves, and how much had been noted when it began."""
+    """A save, its handoff, and how many notes there were when it began."""
 
     save: HandoffSave
     handoff: Handoff
@@ -76,10 +76,10 @@ class _Saving:
 class Work:
     """A partition with what its last owner left. For one task; made by a `Worker`.
 
-    `async with work:` is the time in which this process works on it. The body is cancelled when the
-    partition is lost, and the block raises the loss, a `Fenced`. When the partition is to go to somebody else
-    `ending` returns, and the loops over `work` and `work.each(...)` end: then `note` how far the work is, and
-    leave the block. What was noted last is saved before anybody else has the partition.
+    `async with work:` is the time in which this process works on the partition. The body is cancelled when
+    the partition is lost, and the block raises the loss, a `Fenced`. When the partition is to go to another
+    worker, `ending` returns, and the loops over `work` and `work.each(...)` end: then `note` how far the work
+    is, and leave the block. The last note is saved before another worker has the partition.
     """
 
     def __init__(
@@ -95,18 +95,18 @@ class Work:
         messages: Messages | None = None,
         source: Callable[[Work], AsyncIterable[Any]] | None = None,
     ) -> None:
-        """`handoff` is where to begin, if that is not what was saved last.
+        """`handoff` is where to begin, if not at the last saved one.
 
-        The partition's messages are what comes from `messages`, or else from `source`.
+        The partition's messages come from `messages`, or else from `source`.
         """
         self.claim = claim
         self.definition = definition
         self.saved = saved
-        """The last handoff that was saved, None if there is none."""
+        """The last saved handoff, None if there is none."""
         self.generation = generation
         self.open_messages = open_messages
         self.given_s = 0.0
-        """For the worker: when it was given to its user, by the store's clock."""
+        """For the worker: when the user was given the work, by the store's clock."""
         self.state = WorkState.READY
         self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
         self._notes_count = 0 if handoff is None else 1
@@ -118,7 +118,7 @@ class Work:
         self._source = source
         self._reason = ""
         self._asked = Waiters()
-        # Waits of `each`, which end at once when the partition is asked for.
+        # The waits in `each`, which end at once when the partition is asked for.
         self._steps: set[asyncio.Timeout] = set()
         self._ended = Waiters()
         self._block: GuardedBlock | None = None
@@ -136,22 +136,22 @@ class Work:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The ids of what belongs to the partition now."""
+        """The ids of the resources that belong to the partition now."""
         return self.definition.resources
 
     @property
     def epoch(self) -> int:
-        """Grows from owner to owner: whoever guards something refuses epochs lower than it has seen."""
+        """Grows from owner to owner: guarded storage refuses epochs lower than the highest it has seen."""
         return self.claim.epoch
 
     @property
     def guards(self) -> tuple[Compare, ...]:
-        """They hold as long as this process has the partition: put them into your own `commit`."""
+        """Comparisons that hold while this process owns the partition: put them into your own `commit`."""
         return self.claim.guards
 
     @property
     def handoff(self) -> Handoff:
-        """How far the work is: as it was handed on, or as it was noted last."""
+        """How far the work is: as handed on by the last owner, or as noted last."""
         return self._handoff
 
     @property
@@ -171,11 +171,11 @@ class Work:
     # -- how far it is
 
     def note(self, handoff: Handoff | None = None, **changes: Any) -> None:
-        """How far the work is now: a whole `Handoff`, or what has changed of it. Costs no time.
+        """Note how far the work is now: a whole `Handoff`, or its fields that have changed. Costs no time.
 
         It is saved when the partition is given up, and now and then before that. After a crash the next owner
-        begins with what was saved last: so `state` must be what has come of all up to `last_offset`, and of
-        nothing more. Raises `BadArgument`.
+        begins with the last saved handoff: so `state` must be the result of all messages up to `last_offset`,
+        and of no others. Raises `BadArgument`.
         """
         handoff = replace(handoff or self._handoff, **changes)
         self._handoff = checked(handoff)
@@ -202,7 +202,7 @@ class Work:
         async with self._turn:
             if self.state is WorkState.ENDED:
                 self.claim.check()
-                # Whoever works on the partition now saves it.
+                # The next work on the partition saves it.
                 raise NotHeld(f"{self!r}: nothing is saved after its end")
             until_s = self._boss.save_until_s()
             if (before := self._in_doubt) is not None:
@@ -211,7 +211,7 @@ class Work:
                 is_same = (handoff or before.handoff, tuple(operations)) == same
                 if not self.is_unsaved and (is_same or not operations):
                     return
-            # Only now: something may have been noted meanwhile.
+            # Not before this: the user may have noted something meanwhile.
             wanted = handoff if handoff is not None and operations else self._handoff
             save = self._boss.prepared(self, wanted, operations)
             await self._carry_out(_Saving(save=save, handoff=wanted, notes_count=self._notes_count), until_s)
@@ -236,12 +236,12 @@ class Work:
         self._saved_notes_count = max(self._saved_notes_count, saving.notes_count)
 
     def _note_saved(self, saving: _Saving) -> None:
-        """Note what is saved, unless something newer was noted meanwhile."""
+        """Note the saved handoff, unless the user has noted a newer one meanwhile."""
         if saving.notes_count == self._notes_count:
             self._handoff = saving.handoff
 
     async def saved_all(self) -> None:
-        """For the worker: wait until no save is under way any more."""
+        """For the worker: wait until no save is under way."""
         async with self._turn:
             pass
 
@@ -249,27 +249,27 @@ class Work:
 
     @property
     def is_left(self) -> bool:
-        """Whether nobody is in its block: not yet, or not any more."""
+        """Whether the user is not in its block: not yet, or no longer."""
         return self._block is None
 
     @property
     def is_ending(self) -> bool:
-        """Whether somebody else is to have the partition: come to an end soon."""
+        """Whether another worker is to have the partition: come to an end soon."""
         return bool(self._reason)
 
     @property
     def reason(self) -> str:
-        """Why it is to end."""
+        """Why the work is to end; empty while it goes on."""
         return self._reason
 
     async def ending(self) -> str:
-        """Wait until the partition is to go to somebody else; gives the reason."""
+        """Wait until the partition is to go to another worker; returns the reason."""
         while not self._reason:
             await self._asked.wait()
         return self._reason
 
     def ask(self, reason: str) -> None:
-        """For the worker: it is to come to an end."""
+        """For the worker: the work is to come to an end."""
         self._reason = self._reason or reason or "it is to go to another worker"
         if self._messages is not None:
             self._messages.stop()
@@ -279,19 +279,19 @@ class Work:
         self._asked.wake_all()
 
     async def ended(self) -> None:
-        """Wait until its block was left, and all was done that follows."""
+        """Wait until its block was left, and the worker has done all that follows."""
         while self.state is not WorkState.ENDED:
             await self._ended.wait()
 
     def end(self) -> None:
-        """For the worker: nobody works on it any more."""
+        """For the worker: the work has ended, and all that follows is done."""
         self.state = WorkState.ENDED
         self._ended.wake_all()
 
     # -- its messages
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        """The partition's messages, from where the last owner stopped, until it is to end."""
+        """The partition's messages, from where the last owner stopped, until the partition is to go."""
         if self._messages is not None:
             return aiter(self._messages)
         if self._source is None:
@@ -302,7 +302,7 @@ class Work:
         return self.each(self._source(self))
 
     async def each(self, source: AsyncIterable[T]) -> AsyncIterator[T]:
-        """What comes from a source, until the partition is to end. A step that waits then is cancelled."""
+        """The items of a source, until the partition is to go. A step that waits then is cancelled."""
         steps = aiter(source)
         while not self._reason:
             step = asyncio.timeout(None)
@@ -345,10 +345,10 @@ class Work:
             failed = found
             raise
         finally:
-            # Whoever is cancelled here does not stop what follows.
+            # A cancellation that comes here does not stop what follows.
             self._boss.left(self, failed)
             await self.ended()
 
 
 Handler: TypeAlias = Callable[[Work], Awaitable[None]]
-"""What a user does with a work: it enters the block, and leaves it."""
+"""What a user does with a work: the handler enters its block, and leaves it."""

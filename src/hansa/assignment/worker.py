@@ -1,11 +1,11 @@
 """A worker: a process that takes its share of a group's work, partition by partition.
 
-How partitions come and go is its mode's: on a store a leader places them (`store_mode`), in a Kafka group the
-broker does (`kafka_mode`). What is the same in both is here. The worker must: say in its member's metadata
-that it works for the group, as long as it does; read a partition's handoff when it owns it, and not before;
-give each work to its user once; when a partition is asked for, have the work come to an end, save what it
-noted, and only then let the partition go; give a work to its user again when it ended by itself; and forget
-it when it is lost.
+The worker's mode decides how partitions come and go: on a store a leader places them (`store_mode`), in a
+Kafka group the broker does (`kafka_mode`). What is the same in both is here. The worker must: say in its
+member's metadata that it works for the group, as long as it does; read a partition's handoff when it owns the
+partition, and not before; give each work to its user once; when a partition is asked for, have its work come
+to an end, save the last note, and only then let the partition go; give a work to its user again when it ended
+by itself; and forget a work when its partition is lost.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
-# Why a handoff cannot be saved, though the partition is still this worker's.
+# Why a handoff cannot be saved, although this worker still owns the partition.
 _UNSAVED: Final = (*TROUBLE, LimitExceeded, StoreCorrupt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedHandoff:
-    """What is known of a handoff that could not be saved, or read: for the user's `recover`.
+    """A handoff that could not be saved, or read: what the user's `recover` is told.
 
-    `is_reading` tells which. `handoff` is what was to be saved; of one that cannot be read nothing is known.
+    `is_reading` says which. `handoff` is what was to be saved; when reading failed, it is empty.
     """
 
     group: str
@@ -98,16 +98,16 @@ class FailedHandoff:
 
 
 Recover: TypeAlias = Callable[[FailedHandoff], Awaitable[Handoff | None]]
-"""The way out that a user provides when a handoff has failed.
+"""A way out, provided by the user, when a handoff has failed. Return None if there is no way out.
 
-Of one that cannot be saved it may store the state elsewhere, and give a small handoff that says where, to be
-saved instead. Of one that cannot be read it may find the state elsewhere, and give it. None: there is no way.
+If it cannot be saved: store the state elsewhere, and return a small handoff that says where; that is saved
+instead. If it cannot be read: find the state elsewhere, and return it.
 """
 
 
 @dataclass(slots=True)
 class WorkerStats:
-    """Counts since the worker was opened, and times of the last, in seconds, each with its longest."""
+    """Counts since the worker was opened, and the last and the longest times, in seconds."""
 
     owned_count: int = 0
     """Partitions that this process has now."""
@@ -116,7 +116,7 @@ class WorkerStats:
     """Partitions that were given up in good order."""
     lost_count: int = 0
     again_count: int = 0
-    """Works that ended by themselves and were given to their user again."""
+    """Works that ended by themselves and were given to the user again."""
     withdrawn_count: int = 0
     """Partitions that were asked for, and stayed here in the end."""
     saved_count: int = 0
@@ -124,50 +124,50 @@ class WorkerStats:
     failed_count: int = 0
     """Handoffs that could not be saved, or read, after all tries."""
     recovered_count: int = 0
-    """Of these: for which the user had a way out."""
+    """Failed handoffs for which `recover` found a way out."""
     handoff_s: float = 0.0
     """From when a partition was asked for until it was let go."""
     handoff_s_max: float = 0.0
     handoff_bytes: int = 0
     handoff_bytes_max: int = 0
     ready_s: float = 0.0
-    """From when a partition was owned until its work was ready."""
+    """From when the worker owned a partition until its work was ready."""
     ready_s_max: float = 0.0
     events_dropped_count: int = 0
 
 
 class Mode(Protocol):
-    """How partitions come to a worker, and leave it."""
+    """How partitions come to a worker, and leave it: what a worker asks of its mode."""
 
     def attach(self, worker: Worker) -> None:
-        """Before anything else."""
+        """Called before anything else."""
 
     async def run(self) -> None:
-        """Until cancelled: `begin` and `ask` are called as partitions come and go. Raises `AlreadyClosed`."""
+        """Run until cancelled; call `begin` and `ask` as partitions come and go. Raises `AlreadyClosed`."""
 
     async def began(self, claim: PlacedClaim) -> None:
-        """What its last owner left was read."""
+        """The worker has read what the last owner left."""
 
     def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
-        """What is to be written together with the last handoff, if anything."""
+        """Operations to carry out together with the last save, if any."""
 
     async def let_go(self, claim: PlacedClaim) -> None:
-        """Have somebody else own it: what was noted is saved. Raises `HandoverWithdrawn`: it stays here."""
+        """Let another worker own it: all notes are saved. Raises `HandoverWithdrawn`: it stays here."""
 
     async def leave(self, timeout: float) -> None:
-        """Be given nothing more, and give everything up, in order; `run` runs meanwhile."""
+        """Take nothing more, and give everything up, in good order; `run` goes on meanwhile."""
 
 
 class Worker:
     """Takes part in a group's work: `async for work in worker` gives each partition as it comes.
 
-    `members` has this process as a node; the group's partitions hang on its session. `mode` says how the work
-    is shared out: a `StoreMode`, which is the default, or a `KafkaMode`. `weight` is how much this worker can
-    carry beside others, and `resource_groups` those that it belongs to. What is noted is saved every
-    `save_interval` seconds. `source` gives the messages of a work, for `async for message in work`. `recover`
-    is called when a handoff cannot be saved, or read.
+    `members` must have this process as a node; this worker's partitions hang on its session. `mode` says how
+    the work is shared out: a `StoreMode`, which is the default, or a `KafkaMode`. `weight` is how much this
+    worker can carry, compared with the others; it belongs to the `resource_groups`. Notes are saved every
+    `save_interval` seconds. `source` returns the messages of a work, for `async for message in work`.
+    `recover` is called when a handoff cannot be saved, or read.
 
-    Leaving the block gives up all partitions in order, within `leave_timeout` seconds, and then ends.
+    Leaving the block gives up all partitions in good order, within `leave_timeout` seconds, and then ends.
     Entering raises `UsageError` for members without a node, `MixedModes` while the group has a worker of
     another mode, and as `Members.note`.
     """
@@ -201,11 +201,11 @@ class Worker:
             self.store, group, cluster=members.cluster, environment=self.environment.fork("handoffs")
         )
         self.save_timeout_s = HANDOFF_SAVE_S
-        """How long one save is tried. Its mode may know of less time."""
+        """How long one save is tried. The mode may shorten it."""
         self._name = f"worker {self.node} of {group}"
         self._works: dict[str, Work] = {}
         self._ready: Mailbox[Work] = Mailbox(self._name)
-        # Why a partition was asked for whose work is not ready yet, and when it was.
+        # The reasons of asks that came before the work was ready, and the times of all asks.
         self._asked: dict[PlacedClaim, str] = {}
         self._asked_at_s: dict[str, float] = {}
         self._backoffs: dict[str, Backoff] = {}
@@ -231,12 +231,12 @@ class Worker:
 
     @property
     def works(self) -> Mapping[str, Work]:
-        """What this process works on, or is about to, by partition."""
+        """The works of this process, also those that are about to begin, by partition."""
         return self._works
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it gives everything up."""
+        """Whether the worker is giving everything up."""
         return self._is_leaving
 
     @property
@@ -257,13 +257,13 @@ class Worker:
             self._check_open()
             await self._changed.wait()
 
-    # -- its user
+    # -- for its user
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Work:
-        """The next partition that is this process's to work on. Ends when the worker leaves."""
+        """The next partition to work on. Iterating ends when the worker leaves."""
         self._check_home()
         while True:
             try:
@@ -278,8 +278,8 @@ class Worker:
     async def run(self, handler: Handler) -> None:
         """Have `handler` work on each partition as it comes, each in a task of its own, until `leave`.
 
-        A handler enters the work's block. What it raises is logged, and the partition given to it again after
-        a while, with what was noted last; a loss is no failure. Raises why the worker cannot go on, if so.
+        A handler enters the work's block. What it raises is logged, and the partition is given to it again
+        after a pause, with the last note; a loss is no failure. Raises why the worker cannot go on, if so.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -291,7 +291,7 @@ class Worker:
             raise
 
     async def leave(self, timeout: float | None = None) -> None:
-        """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
+        """Give up all partitions in good order, and take nothing more: iterating ends. Twice does no harm.
 
         In the last part of the time, half of it or at most what a save may take, the worker saves the
         partitions that no other worker has taken, and gives them up all the same. A second call waits for
@@ -316,7 +316,7 @@ class Worker:
         await self._say(None, max(until_s - self.store.clock.monotonic(), farewell_s))
 
     async def _say(self, info: WorkerInfo | None, timeout_s: float) -> None:
-        """Tell the members that this worker leaves, or has left; a failure is logged and nothing else."""
+        """Tell the members that this worker leaves, or has left; a failure is only logged."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.members.note(
@@ -332,10 +332,10 @@ class Worker:
         await self._check_modes()
         try:
             await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
-            # Of two workers that start at the same time at least one sees the other here.
+            # If two workers start at the same time, at least one sees the other here.
             await self._check_modes()
         except BaseException:
-            # The note may be there all the same, and nobody would work on partitions that are placed here.
+            # The note may be there all the same, and partitions that are placed here would have no worker.
             await self._say(None, LEAVE_S_MAX)
             raise
         self._tasks.spawn(self._follow_definitions(), "following definitions")
@@ -371,12 +371,12 @@ class Worker:
             self._ready.close()
             await self._tasks.close()
             for work in [work for work in self._works.values() if work.is_left]:
-                # What was to follow its block will not.
+                # The worker no longer does what follows its block.
                 work.end()
             self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
-            # Also after an error and a cancellation: a leader would wait for a worker that works no more.
+            # Also after an error and a cancellation: a leader would wait for a worker that no longer works.
             await self._say(None, LEAVE_S_MAX)
 
     # -- for the mode
@@ -389,27 +389,27 @@ class Worker:
         generation: int = 0,
         open_messages: OpenMessages | None = None,
     ) -> None:
-        """This process owns a partition: read what its last owner left, and give it to the user."""
+        """This process owns a partition: read what the last owner left, and give the work to the user."""
         self._tasks.spawn(
             self._begin(claim, partition, generation, open_messages), f"begins with {partition}"
         )
 
     def ask(self, claim: PlacedClaim, partition: str, reason: str) -> None:
-        """A partition is to go to somebody else: have its work come to an end, and let it go."""
+        """A partition is to go to another worker: have its work come to an end, and let it go."""
         self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
         work = self._works.get(partition)
         if work is None or work.claim is not claim:
-            # It is about to be given to its user.
+            # Its work is not ready yet.
             self._asked[claim] = reason
             return
         work.ask(reason)
-        # Nobody has begun it, or it ended by itself and waits to be given to its user again.
+        # The user has not begun it, or it ended by itself and waits to be given to the user again.
         if work.state is not WorkState.RUNNING:
             work.state = WorkState.RUNNING
             self._tasks.spawn(self._let_go(work), f"lets {partition} go")
 
     def ask_all(self, reason: str) -> list[Work]:
-        """Ask for all that this process has; gives the works."""
+        """Ask for all partitions of this process; returns the works."""
         works = list(self._works.values())
         for work in works:
             self.ask(work.claim, work.partition, reason)
@@ -418,11 +418,11 @@ class Worker:
     # -- for a work
 
     def save_until_s(self) -> float:
-        """Until when a save that begins now is tried."""
+        """The time until which a save that begins now is tried."""
         return self.store.clock.monotonic() + self.save_timeout_s
 
     def prepared(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> HandoffSave:
-        """A save of a work, after what was saved of it last."""
+        """A save of a work, after the last saved one."""
         return self._handoffs.prepared(
             work.claim,
             handoff if handoff.resources else replace(handoff, resources=work.resources),
@@ -432,7 +432,7 @@ class Worker:
         )
 
     async def carry_out(self, work: Work, save: HandoffSave, until_s: float) -> SavedHandoff:
-        """Save how far a work is."""
+        """Save how far a work is; returns the handoff as it is stored."""
         left_s = until_s - self.store.clock.monotonic()
         saved = await self._handoffs.carry_out(work.claim, work.partition, save, timeout=left_s)
         self._stats.saved_count += 1
@@ -441,7 +441,7 @@ class Worker:
         return saved
 
     def left(self, work: Work, error: BaseException | None) -> None:
-        """A work's block was left."""
+        """The user has left a work's block."""
         if self._works.get(work.partition) is not work:
             work.end()
         elif (lost := work.claim.as_lost()) is not None:
@@ -460,11 +460,11 @@ class Worker:
         since_s = self.store.clock.monotonic()
         try:
             if (before := self._works.get(partition)) is not None:
-                # Its body may not have heard yet that it is lost.
+                # The earlier work's body may not have heard yet that it is lost.
                 await before.ended()
             saved, definition, handoff = await self._take(claim, partition)
             work = await self._opened(claim, definition, saved, handoff, generation, open_messages)
-            # Its user may have taken long to find a handoff: somebody else may have the partition by now.
+            # `recover` may have taken long: another worker may own the partition by now.
             claim.check()
         except Fenced as lost:
             self._tell_lost(claim, partition, str(lost))
@@ -496,7 +496,7 @@ class Worker:
                 read = partial(self.store.get, self.keys.partition(self.group, partition))
                 item = await patiently(read, self.environment.chance)
                 return None, self._defined(partition, item), handoff
-            # Somebody may mend it, and nothing may begin from nothing meanwhile.
+            # Somebody may mend the record; until then the work must not begin from nothing.
             await asyncio.sleep(backoff.next_s())
 
     async def _way_out(
@@ -508,7 +508,7 @@ class Worker:
         *,
         is_reading: bool,
     ) -> Handoff | None:
-        """A handoff has failed: tell it, and ask the user."""
+        """A handoff has failed: report it, and ask the user for a way out."""
         self._stats.failed_count += 1
         logger.error("%s: the handoff of %r failed: %s", self._name, definition.name, error)
         self._tell(HandoffFailed, claim, definition, handoff, str(error))
@@ -564,7 +564,7 @@ class Worker:
         )
 
     def _give(self, work: Work) -> None:
-        """Give a work to its user, or let it go at once if it was asked for meanwhile."""
+        """Give a work to its user, or let it go at once if the partition was asked for meanwhile."""
         self._works[work.partition] = work
         work.given_s = self.store.clock.monotonic()
         work.claim.loss.call_back(partial(self._heard_loss, work))
@@ -580,7 +580,7 @@ class Worker:
             await self.mode.began(claim)
 
     async def _let_go(self, work: Work) -> None:
-        """Save what was noted, and have somebody else own the partition."""
+        """Save the last note, and let another worker own the partition."""
         claim, partition = work.claim, work.partition
         try:
             farewell = self.mode.farewell(claim)
@@ -598,7 +598,7 @@ class Worker:
             work.end()
             if not self._is_leaving:
                 await self._give_again(work, None)
-            # Who leaves does not begin it again: it waits for whoever is to have it, or for the last call.
+            # A worker that leaves does not begin it again: it waits for a next owner, or for its last saves.
             return
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
@@ -613,7 +613,7 @@ class Worker:
         work.end()
 
     async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
-        """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
+        """Save before letting go. If that fails, report it, and ask the user for a way out."""
         try:
             await work.save(operations=farewell)
             return
@@ -622,11 +622,11 @@ class Worker:
         handoff = await self._way_out(work.claim, work.definition, work.handoff, failure, is_reading=False)
         if handoff is not None:
             with suppress(*_UNSAVED):
-                # The first save may have been carried out with its farewell; then a second one is refused.
+                # The first save may have been carried out with its farewell: then a second one is refused.
                 await work.save(None if work.is_in_doubt else handoff, operations=farewell)
 
     async def _give_again(self, work: Work, error: BaseException | None) -> None:
-        """Give a work that ended by itself, or stays here after all, to its user again, as it was noted."""
+        """Give a work that ended by itself, or stays after all, to its user again, with the last note."""
         partition = work.partition
         if error is not None and not isinstance(error, asyncio.CancelledError):
             logger.warning("%s: the work on %r failed", self._name, partition, exc_info=error)
@@ -665,12 +665,12 @@ class Worker:
             await asyncio.sleep(backoff.next_s())
 
     def _waits(self, work: Work) -> bool:
-        """Whether a work that has ended is still to be given to its user again: nobody has asked for it."""
+        """Whether a work that has ended is to be given to its user again: its partition was not asked for."""
         is_mine = self._works.get(work.partition) is work and work.claim.is_standing
         return is_mine and work.state is WorkState.ENDED
 
     def _heard_loss(self, work: Work) -> None:
-        """Who is in its block hears of it there."""
+        """A claim was lost. A user who is in the work's block hears of it there."""
         if work.is_left:
             self._lost(work, str(work.claim.as_lost()))
 
@@ -719,11 +719,11 @@ class Worker:
                     tasks.create_task(self._save_due(due), name=f"{self._name}: saves {number}")
 
     async def _save_due(self, due: Iterator[Work]) -> None:
-        """Save what is unsaved of those that others have not taken yet."""
+        """Save the unsaved works of those that no other task has taken yet."""
         for work in due:
             is_at_work = work.state is WorkState.RUNNING and not work.is_ending
             if is_at_work and work.is_unsaved:
-                # It is tried again at the next turn, and what fails at the end is told.
+                # It is tried again at the next turn; a failure at the end is reported.
                 with suppress(*_UNSAVED, Fenced, NotHeld):
                     await work.save()
 
@@ -733,7 +733,7 @@ class Worker:
         except Fenced as lost:
             logger.info("%s: %s", self._name, lost)
         except Exception:
-            # Told where the block was left.
+            # The worker reports it when the block is left.
             logger.debug("%s: the handler of %r failed", self._name, work.partition, exc_info=True)
         if work.state is WorkState.READY:
             self.left(work, UsageError(f"the handler of {work.partition!r} did not enter its block"))
@@ -741,7 +741,7 @@ class Worker:
     # -- small things
 
     def _backoff_of(self, work: Work) -> Backoff:
-        """The pauses before a partition is given again. They start from the shortest after a long work."""
+        """The pauses before a partition is given again. After a long work they begin with the shortest."""
         if self.store.clock.monotonic() - work.given_s > WORK_AGAIN_S_MAX:
             self._backoffs.pop(work.partition, None)
         return self._backoffs.setdefault(work.partition, self._new_backoff())

@@ -1,10 +1,10 @@
-"""The books of a group whose work is shared out: who has what, what was saved, which moves a plan allows.
+"""The books of a group that shares work out: the owners, what was saved, and which moves a plan allows.
 
-Everything is reckoned from what is in the store, at each of its revisions, by rules of its own; the code that
-is judged has no part in it. The work on a partition is a running sum over its messages, one state for each
-last offset: so a state that is saved says of itself whether each message is in it once, and in order.
+Everything is computed from the store's keys, at each revision, by rules of its own; the code that is judged
+has no part in it. The work on a partition is a running sum over its messages, with one state for each last
+offset: so a saved state shows whether it includes each message once, and in order.
 
-A leader decides on what it has heard, and what it has sent may come late. So what it writes is right if it
+A leader decides by what it has heard, and its requests may come late. So a write of the leader is right if it
 was right at some moment of the last `GRACE_S` seconds (`Lately`).
 """
 
@@ -45,11 +45,11 @@ T = TypeVar("T")
 
 KEYS: Final = Keys()
 ACTS: Final = b"acts/"
-# What a leader has heard, decided on, sent and was late with: longer than any lease, and any message's way.
+# The time for a leader to hear, decide, send and be late: longer than any lease, and any message's way.
 GRACE_S: Final = 6.0
-# Once the faults are over a leader has heard of everything after so long.
+# Once the faults are over, a leader has heard of everything after this time.
 HEARD_S: Final = 2.0
-# Its state fits into no record.
+# So large that no record holds the state.
 LARGE_BYTES: Final = 9_000
 
 EPOCHS: Final = "epochs grow"
@@ -81,7 +81,7 @@ class PlanStep(Enum):
 
 
 class Lately(Generic[T]):
-    """A value, and those that it had a while ago."""
+    """A value, and the values that it had a while ago."""
 
     def __init__(self, value: T) -> None:
         self.now = value
@@ -93,7 +93,7 @@ class Lately(Generic[T]):
         self.now = value
 
     def all(self, *, at_s: float) -> Iterator[T]:
-        """What it was at some moment of the last while, the newest first."""
+        """The values of the last while, the newest first."""
         yield self.now
         for old, until_s in reversed(self._past):
             if until_s >= at_s - GRACE_S:
@@ -101,14 +101,14 @@ class Lately(Generic[T]):
 
 
 class RunningSums:
-    """The work: each partition's messages, and the state after each of them. `large` have large states."""
+    """The work: each partition's messages, and the state after each. `large` partitions have large states."""
 
     def __init__(self, large: Iterable[str]) -> None:
         self._large = frozenset(large)
         self._states: dict[str, list[bytes]] = {}
 
     def after(self, partition: str, last_offset: int) -> bytes:
-        """The one right state; empty before the first message."""
+        """The only right state after this offset; empty before the first message."""
         if last_offset < 0:
             return b""
         states = self._states.setdefault(partition, [])
@@ -128,7 +128,7 @@ class RunningSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """What the store says of a node: its lease, and whether it works for the group."""
+    """What the store says of a node: the lease of its record, and whether it works for the group."""
 
     lease: int = 0
     info: NodeInfo | None = None
@@ -144,7 +144,7 @@ class _Saved:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Body:
-    """Somebody works on a partition."""
+    """A worker's body that works on a partition."""
 
     life: Life
     partition: str
@@ -159,7 +159,7 @@ class _Body:
 
 
 class AssignmentTruth:
-    """One group. Fails the world at once when something is not as it must be."""
+    """The judge of one group: it fails the world at once when something is not as it must be."""
 
     def __init__(self, store: StoreHost, group: str, sums: RunningSums) -> None:
         self._store = store
@@ -179,13 +179,13 @@ class AssignmentTruth:
         """How often each step was taken."""
         self.acts_count = 0
         self.doubts_count = 0
-        """How often somebody did not hear whether a state was saved with its act."""
+        """How often a worker did not hear whether a state was saved with its act."""
         self.changed_s = 0.0
         """When an entry, a plan or a record changed last."""
         self.learned_s = 0.0
         """When a node, a partition or the settings changed last."""
         self.worked: dict[str, int] = {}
-        """By partition, the epoch in which somebody has worked on it since it was cleared."""
+        """By partition, the last epoch in which a worker has worked on it since this was cleared."""
         self._epochs: dict[str, int] = {}
         self._saved: dict[str, _Saved] = {}
         self._parts: dict[bytes, bytes] = {}
@@ -196,24 +196,24 @@ class AssignmentTruth:
         self._targets: Lately[dict[str, str]] = Lately({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
-        # When something was moved by hand that the plan may know nothing of.
+        # When a partition was moved by hand; the plan may not know of it.
         self._by_hand_s: dict[str, float] = {}
-        # Offers that were given up by who made them, and may come all the same.
+        # Offers whose senders got no answer; the store may carry them out all the same.
         self._doubtful: set[tuple[str, float]] = set()
         self.leaving_s: dict[str, tuple[Life, float]] = {}
         self._bodies: dict[_Body, None] = {}
         self._begun: set[tuple[str, str, int]] = set()
-        # By partition and epoch, how far its owner noted that it is, and as what.
+        # By partition and epoch: how far its owner noted that it is, and the owner's claim.
         self._noted: dict[tuple[str, int], tuple[int, PlacedClaim]] = {}
         self._failed: set[tuple[str, int]] = set()
-        # By partition and epoch, the messages whose state is to be saved with an act, and those that were.
+        # By partition and epoch: the messages whose state is to be saved with an act, and those that were.
         self._with_act: dict[tuple[str, int], set[int]] = {}
         self._acted: dict[tuple[str, int], set[int]] = {}
-        # What was taken from an owner that may not have heard of it.
+        # By partition and epoch: what was taken from an owner that may not have heard of it.
         self._revoked: set[tuple[str, int]] = set()
         self._rewound_revision = 0
 
-    # What is so.
+    # The present state.
 
     @property
     def settings(self) -> GroupSettings:
@@ -221,16 +221,16 @@ class AssignmentTruth:
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether something was moved by hand since the plan was made: there it stays."""
+        """Whether a partition was moved by hand since the plan was made: it stays there."""
         return bool(self._by_hand_s)
 
     @property
     def partitions(self) -> dict[str, Partition]:
-        """Those that are defined."""
+        """The partitions that are defined."""
         return {name: each.now for name, each in self._defined.items() if each.now is not None}
 
     def candidates(self) -> list[Candidate]:
-        """Who works for the group, as a planner is told."""
+        """The workers of the group, as a planner is told."""
         found = []
         for node, place in self._places.items():
             info, worker = place.now.info, place.now.worker
@@ -249,7 +249,7 @@ class AssignmentTruth:
         return found
 
     def who_may_have(self, name: str) -> list[str]:
-        """Nodes that may be given a partition now, whatever else they have."""
+        """The nodes that may be given a partition now, whatever else they have."""
         return [
             each.node
             for each in self.candidates()
@@ -257,23 +257,23 @@ class AssignmentTruth:
         ]
 
     def may_keep(self, name: str, node: str) -> bool:
-        """Whether a node may have a partition as long as no other one may: also one that drains."""
+        """Whether a node may have a partition as long as no other node may: also one that drains."""
         place, defined = self._places.get(node), self._defined.get(name)
         return place is not None and defined is not None and _fits(defined.now, place.now)
 
     def lease_of(self, node: str) -> int:
-        """That of a node's record, 0 without one."""
+        """The lease of a node's record, 0 if there is no record."""
         return self._places[node].now.lease if node in self._places else 0
 
     def leader(self) -> str:
-        """The host that leads, by the store."""
+        """The host that leads, by the store's keys."""
         if not self._candidates:
             return ""
         first = min(self._candidates.values(), key=lambda item: item.create_revision)
         return self._store.lease_hosts[first.lease]
 
     def _leads(self, host: str) -> bool:
-        """Whether it may write as a leader: also one that a store has forgotten, and that does not know."""
+        """Whether a host may write as a leader: also a leader that a store forgot, and that does not know."""
         forgotten = (
             self._store.lease_hosts[item.lease]
             for item in self._candidates.values()
@@ -282,13 +282,13 @@ class AssignmentTruth:
         return host == self.leader() or host in forgotten
 
     def believers(self, name: str) -> list[str]:
-        """The lives that work on a partition, and believe that it is theirs."""
+        """The lives that work on a partition and believe that they own it."""
         return [str(body.life) for body in self._bodies if body.partition == name and body.acts]
 
-    # What programs tell.
+    # What programs report.
 
     def given(self, host: Host, work: Work) -> None:
-        """A worker was given a partition, to work on."""
+        """A worker was given a partition to work on."""
         host.record(f"is given {work.partition} {work.epoch} from {work.handoff.last_offset}")
         handoff = work.handoff
         if handoff.state != self._sums.after(work.partition, handoff.last_offset):
@@ -308,7 +308,7 @@ class AssignmentTruth:
 
     @contextmanager
     def working(self, host: Host, work: Work) -> Iterator[None]:
-        """From entering a work's block to leaving it."""
+        """A worker is in a work's block."""
         body = _Body(life=host.life, partition=work.partition, claim=work.claim)
         for other in self._bodies:
             if other.partition != body.partition or other.life.state is LifeState.DEAD:
@@ -332,8 +332,8 @@ class AssignmentTruth:
     def saving(self, work: Work, offset: int, *, is_noted_with_act: bool) -> Iterator[None]:
         """A worker saves the state up to a message with an act, in one transaction.
 
-        What is noted with its act is never saved without. What was noted before may have been, until that is
-        in doubt.
+        What was noted with its act is never saved without it. What was noted before may have been, until the
+        save with the act is in doubt.
         """
         with_act = self._with_act.setdefault((work.partition, work.epoch), set())
         was_in_doubt = work.is_in_doubt
@@ -359,7 +359,7 @@ class AssignmentTruth:
             self._failed.add((failed.partition, failed.epoch))
 
     def leaves(self, host: Host) -> None:
-        """A worker is about to leave: from now on it takes nothing more, until the next one is there."""
+        """A worker is about to leave: it takes nothing more, until the next worker of its host begins."""
         self.leaving_s[host.name] = host.life, self._world.elapsed_s()
 
     def has_left(self, host: Host) -> None:
@@ -371,13 +371,13 @@ class AssignmentTruth:
                 self._check_saved(name, entry.epoch, f"{host.life} has left, and has {entry}")
 
     def doubt(self, record: Handover) -> None:
-        """Who made this offer does not know whether it was made."""
+        """The program that made this offer does not know whether the store carried it out."""
         self._doubtful.add((record.name, record.times[HandoverStep.OFFERED]))
 
-    # What the store tells.
+    # What the store reports.
 
     def rewound(self, items: Sequence[KeyValue], revision: int) -> None:
-        """The store went back: it has these keys now."""
+        """The store went back: these are its keys now."""
         self._rewound_revision = revision
         at_s = self._world.elapsed_s()
         for books in (self.entries, self.records, self._saved, self._parts, self._candidates):
@@ -429,7 +429,7 @@ class AssignmentTruth:
         for name, record in told.items():
             self._check_step(name, before.get(name), record, origin)
 
-    # Facts, of which nothing is judged.
+    # Facts that are not judged.
 
     def _learn(self, item: KeyValue, *, is_there: bool) -> None:
         key, at_s = item.key, self._world.elapsed_s()
@@ -505,7 +505,7 @@ class AssignmentTruth:
             self._check_placed(name, before, entry)
 
     def _check_placed(self, name: str, before: Placement | None, entry: Placement) -> None:
-        """Without any hand-over a partition goes only where the plan says, and from who is gone."""
+        """Without a hand-over a partition goes only where the plan says, and from a node that is gone."""
         if before is not None and before.node:
             places = self._were_places(before.node)
             if all(place.lease == before.lease and place.worker is not None for place in places):
@@ -518,7 +518,7 @@ class AssignmentTruth:
             self._check_allowed(name, entry.node)
 
     def _check_cleared(self, name: str, before: Placement | None) -> None:
-        """Nobody has it, because nobody may; or who had it may not."""
+        """An entry names nobody only if nobody may have the partition, or its last owner may not."""
         node = "" if before is None else before.node
         for settings in self._settings.all(at_s=self._world.elapsed_s()):
             if node in settings.draining or settings.per_node_max is not None:
@@ -528,7 +528,7 @@ class AssignmentTruth:
             self._world.fail(BOUNDED, f"{name} is taken from {before}, who works and may have it")
 
     def _revoke(self, name: str, before: Placement | None) -> None:
-        """Its owner may not have heard of it, unless its lease is over: then it must know."""
+        """The owner may not have heard of it, unless its lease is over: then it must know."""
         if before is None:
             return
         is_over = before.lease not in self._store.living_leases()
@@ -539,7 +539,7 @@ class AssignmentTruth:
         self._revoked.add((name, before.epoch))
 
     def _check_allowed(self, name: str, node: str) -> None:
-        """A leader may have heard late that it may not."""
+        """Judge whether the node may have it; a leader may have heard late that it may not."""
         at_s = self._world.elapsed_s()
         is_drained = all(node in settings.draining for settings in self._settings.all(at_s=at_s))
         fits = any(
@@ -551,7 +551,7 @@ class AssignmentTruth:
             self._world.fail(ALLOWED, f"{name} is given to {node}: {self._defined[name].now}")
 
     def _aims(self, name: str) -> set[str]:
-        """Where the plan says that it is to go."""
+        """Where the plan says that the partition is to go."""
         found = self._targets.all(at_s=self._world.elapsed_s())
         return {targets[name] for targets in found if name in targets}
 
@@ -563,7 +563,7 @@ class AssignmentTruth:
         defined = self._defined.get(name)
         return [None] if defined is None else list(defined.all(at_s=self._world.elapsed_s()))
 
-    # What was saved, and done.
+    # What was saved, and acted on.
 
     def _hear_handoff(self, event: Event) -> None:
         name = _name(event.item.key, self._handoff_prefix)
@@ -602,7 +602,7 @@ class AssignmentTruth:
 
     def _check_saved(self, name: str, epoch: int, what: str) -> None:
         noted, claim = self._noted.get((name, epoch), (-1, None))
-        # Who has lost it cannot save any more, and need not.
+        # A worker that has lost the partition cannot save any more, and need not.
         saved = self._saved.get(name, _Saved()).last_offset
         is_excused = (claim is not None and claim.as_lost() is not None) or (name, epoch) in self._failed
         if noted > saved and not is_excused:
@@ -614,7 +614,7 @@ class AssignmentTruth:
         if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} has written a plan")
         if not event.item.key.endswith(b"head"):
-            # Of plans that do not count, or not any more: that may come late, and changes nothing.
+            # Parts of plans that do not count, or no longer do: they may come late, and change nothing.
             self.steps[PlanStep.PART] += event.kind is EventKind.PUT
             return
         self.changed_s = self._world.elapsed_s()
@@ -730,7 +730,7 @@ class AssignmentTruth:
             self._world.fail(AT_ONCE, f"{under_way} are {len(under_way)} and not {most}")
 
     def _check_heir(self, before: Handover | None, now: Handover) -> None:
-        """What somebody has taken another one takes only if that one is gone."""
+        """What one node has taken, another node takes only if the first one is gone."""
         if before is None or before.step is not HandoverStep.TAKEN:
             return
         if all(str(place.lease) == before.target_key for place in self._were_places(before.taken_by)):
@@ -756,7 +756,7 @@ def _name(key: bytes, prefix: bytes) -> str:
 
 
 def _fits(partition: Partition | None, place: _Place) -> bool:
-    """Whether a node may have a partition: its role, resource group and pin."""
+    """Whether a node may have a partition, by its role, resource group and pin."""
     if partition is None or place.info is None or place.worker is None:
         return False
     return (
@@ -776,7 +776,7 @@ def _saved_in(item: KeyValue) -> _Saved:
 
 
 def _content_of(item: KeyValue) -> tuple[str, bytes | None]:
-    """Who saved it, and the state, None if that is a blob."""
+    """The node that saved it, and the state; None if the state is in a blob."""
     first, _, body = item.value.partition(b"\n")
     head = json.loads(first)
     if head["blob"]:

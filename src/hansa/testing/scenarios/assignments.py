@@ -1,25 +1,26 @@
-"""A group whose work is shared out among workers on a store, with trouble at each step of that.
+"""A group of workers that share work out on a store, and trouble at each step of that.
 
-Four nodes, which are not alike, are members and work for a group of eight partitions, some of which only some
-of them may have; one has large handoffs. A worker keeps the running sum of each partition's messages, notes
-how far it is, saves now and then, and acts under its guards. Workers leave and come again, on the same lease
-or another one. Whoever leads the group is one of them. An operator changes partitions, limits and drained
-nodes, and moves partitions by hand. Clocks run up to a hundredth fast or slow.
+Four nodes, which are not alike, are members and work for a group of eight partitions. Some of these may only
+go to some of the nodes; one has large handoffs. A worker computes the running sum of each partition's
+messages, notes how far it is, saves now and then, and acts under its guards. Workers leave and come again, on
+the same lease or on another one. One of them leads the group. An operator changes partitions, limits and
+drained nodes, and moves partitions by hand. Clocks run up to a hundredth fast or slow.
 
-Each seed has a strike of its own (`strikes`), at a step of a hand-over, or at what a leader writes besides: a
-plan's moves, its head, its end, and an owner for what nobody has. 360 seeds in a row have all of them. In
-some runs there is trouble at random besides, or instead a store that goes back in time.
+Each seed has a strike of its own (`strikes`), at a step of a hand-over, or at one of the leader's other
+writes: a plan's moves, its head, its end, and an owner for a partition that nobody has. 360 seeds in a row
+have all strikes. In some runs there is trouble at random as well, and in some, instead of the strike, a store
+that goes back in time.
 
-Always: a partition has one owner an epoch, and epochs grow; nobody acts, or saves, who is not the owner, and
-who has sealed works no more; what an owner is given is what was saved last, and in each saved state is each
-message once, in order, and never without the act that it was to be saved with; what is given up was saved; a
-plan is whole before any of its moves begins, and partitions go only where it says, or where somebody asked
-for by hand, so many at once, from who gives them or is gone, to who may have them; who leaves is given
-nothing more.
+Always: a partition has one owner an epoch, and epochs grow; only the owner acts or saves, and a worker that
+has sealed a partition no longer works on it; an owner is given what was saved last, and each saved state
+includes each message once, in order, and never without the act that it was to be saved with; what is given up
+was saved; a plan is whole before any of its moves begins; a partition moves only where the plan says, or
+where somebody asked for by hand, no more at once than the settings allow, from a worker that gives it or is
+gone to a worker that may have it; a worker that leaves is given nothing more.
 
-When the faults are over: each partition that somebody may have is owned by a worker that may have it, and
-works on it; all is shared out as the planner says, no hand-over is open, the plan has ended; and from then on
-nothing moves, while nothing changes.
+When the faults are over: each partition that some worker may have is owned by a worker that may have it, and
+that works on it; all is shared out as the planner says, no hand-over is open, the plan has ended; and from
+then on nothing moves while nothing changes.
 """
 
 from __future__ import annotations
@@ -90,12 +91,12 @@ TIMEOUT_S: Final = 1.5
 REBALANCE_S: Final = 2.0
 LEAVE_S: Final = 2.0
 MESSAGE_S_MAX: Final = 1.2
-# Who waits no longer for a save does not know whether it was carried out, mostly.
+# A worker that waits no longer than this for a save mostly leaves it in doubt.
 IMPATIENT_S: Final = 0.04
-# For so long nothing may move in the end: longer than it takes the leader to look again.
+# How long nothing may move in the end: longer than it takes the leader to look again.
 STILL_S: Final = 1.5 * REBALANCE_S
 
-# What each node is: zone, roles, resource groups, and how much it can carry.
+# What each node is: its zone, roles and resource groups, and how much it can carry.
 NODES: Final = {
     "n1": ("east", frozenset({"press"}), frozenset({"north"}), 1),
     "n2": ("east", frozenset({"press", "saw"}), frozenset[str](), 1),
@@ -116,7 +117,7 @@ PARTITIONS: Final = {
     )
 }
 LARGE: Final = "p8"
-# Of no partition before the end: so the last change is one to all leaders.
+# No partition has it before the end: so the last change is one to all leaders.
 LAST_WEIGHT: Final = 4
 
 _AIMS: Final = (
@@ -131,20 +132,20 @@ CELLS: Final = tuple(
     for harm in HARMS
     for victim, step in _AIMS
 )
-# Few seeds in a row have something of everything. It has no divisor in common with the number of cells.
+# It has no divisor in common with the number of cells: a few seeds in a row have some of everything.
 CELLS_STRIDE: Final = 101
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taking:
-    """Who takes part in a step: node names, empty for nobody."""
+    """The nodes that take part in a step, by name; empty for nobody."""
 
     source: str = ""
     target: str = ""
 
 
 def sight_of(written: Sequence[Written]) -> Sight | None:
-    """Which step a transaction takes, for a strike."""
+    """The step that a transaction takes, for a strike."""
     records = [each for each in written if each.key.startswith(RECORDS)]
     entries = [each for each in written if each.key.startswith(ENTRIES)]
     if records and not (entries and Handover.decode(records[0].value).step is HandoverStep.WITHDRAWN):
@@ -167,7 +168,7 @@ def sight_of(written: Sequence[Written]) -> Sight | None:
 
 
 class AssignmentLink(StruckLink):
-    """A link that looks at the size of each transaction, and at offers that were given up."""
+    """A link that checks the size of each transaction, and reports the offers that are in doubt."""
 
     def __init__(self, host: Host, store: StruckStore, truth: AssignmentTruth) -> None:
         super().__init__(host, store)
@@ -218,7 +219,7 @@ class AssignmentScenario(Scenario):
         self.begun_count = 0
         """How often a worker was given a partition."""
         self.handed_count = 0
-        """How often one was given what another one had given up."""
+        """How often a worker was given a partition that another worker had given up."""
         self._settings = GroupSettings(
             moves_at_once=chance.choose((1, 2, 3)),
             per_node_max=chance.choose((None, None, 4)),
@@ -315,11 +316,11 @@ class AssignmentScenario(Scenario):
         able = truth.who_may_have(name)
         node = "" if entry is None else entry.node
         if not able:
-            # A change that the operator has given up may still have taken it away.
+            # A change that the operator has given up may still be carried out, and take the partition away.
             unplaced = {} if truth.plan is None else truth.plan.unplaced
             is_told = name in unplaced or name not in truth.partitions
             if record is not None and record.is_open and not record.step.is_early:
-                # What was handed on is there for the next owner: until there is one the entry stays as it is.
+                # The sealed state waits for the next owner: until there is one, the entry stays as it is.
                 is_heirless = entry is not None and entry.lease != truth.lease_of(node)
                 return "" if is_told and is_heirless else f"a hand-over is open: {record}"
             is_well = truth.may_keep(name, node) if node else is_told
@@ -396,12 +397,12 @@ class AssignmentScenario(Scenario):
                     self.truth.leaves(host)
                     await worker.leave()
             finally:
-                # Whoever is cancelled leaves with the block.
+                # A worker that is cancelled leaves with the block.
                 self.truth.leaves(host)
         self.truth.has_left(host)
 
     async def _stay(self, chance: Chance) -> None:
-        """For a while; from when all is calm for good."""
+        """Stay for a while; once all is calm, for good."""
         patience_s = chance.choose((4.0, 20.0, 20.0)) * chance.uniform(0.3, 1.0)
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -423,7 +424,7 @@ class AssignmentScenario(Scenario):
                 try:
                     await self._do_all(host, work, chance)
                 finally:
-                    # Whoever is asked for it, or has lost it, puts things away first.
+                    # A worker that is asked for the partition, or has lost it, puts things away first.
                     await asyncio.sleep(chance.uniform(0.0, 0.3))
 
     async def _do_all(self, host: Host, work: Work, chance: Chance) -> None:
@@ -456,7 +457,7 @@ class AssignmentScenario(Scenario):
             case 0:
                 await work.save()
             case 1:
-                # It may be carried out all the same, later.
+                # The save may be carried out all the same, later.
                 async with asyncio.timeout(chance.uniform(0.0, 0.5)):
                     await work.save()
             case 2:
@@ -526,7 +527,7 @@ class AssignmentScenario(Scenario):
                 await link.put(key, chance.choose(changes)().encode(), timeout=TIMEOUT_S)
 
     async def _move(self, host: Host, link: StruckLink, name: str, chance: Chance) -> None:
-        """By hand, to somebody who may have it; also to one that leaves."""
+        """Move a partition by hand to a node that may have it, also to one that leaves."""
         able = [node for node in NODES if self.truth.may_keep(name, node)]
         if not able:
             return
