@@ -11,7 +11,8 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
 - `handoff`: what a worker saves of a partition for the next owner.
 - `topology`: the workers of a group, the owner of each partition, and the events that report changes.
 - `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
-- `work`: a partition that this process works on. `worker`: a process that takes its share.
+- `work`: a partition that this process works on. `worker`: a process that takes its share. `mode`: what a
+  worker needs of its mode.
 - `store_mode`: how partitions come and go when a leader places them.
 - `kafka_mode`: how they come and go in a Kafka group. `kafka_group`: a member of such a group, and its
   messages. `kafka_share`: decides what the member does about each partition. `kafka_entries`: the entries in
@@ -26,8 +27,9 @@ from hansa.exports import on_first_use
 if TYPE_CHECKING:
     from hansa.assignment.assigner import Assigner
     from hansa.assignment.assignments import Assignments, AssignmentView, all_groups
-    from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
+    from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs, SavedHandoff
     from hansa.assignment.kafka_mode import KafkaMode, KafkaModeStats
+    from hansa.assignment.mode import Mode
     from hansa.assignment.partition import GroupSettings, Partition
     from hansa.assignment.plan import Plan, PlanState
     from hansa.assignment.planner import Candidate, Move, Sharing, may_have, share_out
@@ -51,15 +53,16 @@ if TYPE_CHECKING:
         topology_topic,
     )
     from hansa.assignment.work import Messages, Work, WorkState
-    from hansa.assignment.worker import FailedHandoff, Mode, Worker, WorkerStats
+    from hansa.assignment.worker import Worker, WorkerStats
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
             "hansa.assignment.assigner": "Assigner",
             "hansa.assignment.assignments": "AssignmentView Assignments all_groups",
-            "hansa.assignment.handoff": "Handoff Handoffs SavedHandoff",
+            "hansa.assignment.handoff": "FailedHandoff Handoff Handoffs SavedHandoff",
             "hansa.assignment.kafka_mode": "KafkaMode KafkaModeStats",
+            "hansa.assignment.mode": "Mode",
             "hansa.assignment.partition": "GroupSettings Partition",
             "hansa.assignment.plan": "Plan PlanState",
             "hansa.assignment.planner": "Candidate Move Sharing may_have share_out",
@@ -73,7 +76,7 @@ else:
                 "BridgedTopology TopologyBridge bridged_topology topology_topic"
             ),
             "hansa.assignment.work": "Messages Work WorkState",
-            "hansa.assignment.worker": "FailedHandoff Mode Worker WorkerStats",
+            "hansa.assignment.worker": "Worker WorkerStats",
         },
     )
 

@@ -20,10 +20,10 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hansa.coordination.following import TROUBLE, patient_backoff
 from hansa.coordination.member import from_json
@@ -33,6 +33,7 @@ from hansa.errors import (
     BadRecord,
     Conflict,
     Fenced,
+    HansaError,
     LimitExceeded,
     NotThere,
     StoreCorrupt,
@@ -201,6 +202,29 @@ def checked(handoff: Handoff) -> Handoff:
             f" {BLOB_BYTES_MAX - HANDOFF_INLINE_BYTES_MAX}; store it elsewhere, and hand on its name"
         )
     return handoff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedHandoff:
+    """A handoff that could not be saved, or read: what the user's `recover` is told.
+
+    `is_reading` says which. `handoff` is what was to be saved; when reading failed, it is empty.
+    """
+
+    group: str
+    partition: str
+    epoch: int
+    error: HansaError
+    is_reading: bool
+    handoff: Handoff = field(default_factory=Handoff)
+
+
+Recover: TypeAlias = Callable[[FailedHandoff], Awaitable[Handoff | None]]
+"""A way out, provided by the user, when a handoff has failed. Return None if there is no way out.
+
+If it cannot be saved: store the state elsewhere, and return a small handoff that says where; that is saved
+instead. If it cannot be read: find the state elsewhere, and return it.
+"""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,23 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import (
-    AsyncIterable,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Self
 
-from hansa.assignment.handoff import Handoff, Handoffs, HandoffSave, SavedHandoff
+from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs, HandoffSave, Recover, SavedHandoff
+from hansa.assignment.mode import Mode
 from hansa.assignment.partition import Partition
 from hansa.assignment.store_mode import StoreMode
 from hansa.assignment.topology import (
@@ -82,29 +74,6 @@ logger = logging.getLogger(__name__)
 _UNSAVED: Final = (*TROUBLE, LimitExceeded, StoreCorrupt)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedHandoff:
-    """A handoff that could not be saved, or read: what the user's `recover` is told.
-
-    `is_reading` says which. `handoff` is what was to be saved; when reading failed, it is empty.
-    """
-
-    group: str
-    partition: str
-    epoch: int
-    error: HansaError
-    is_reading: bool
-    handoff: Handoff = field(default_factory=Handoff)
-
-
-Recover: TypeAlias = Callable[[FailedHandoff], Awaitable[Handoff | None]]
-"""A way out, provided by the user, when a handoff has failed. Return None if there is no way out.
-
-If it cannot be saved: store the state elsewhere, and return a small handoff that says where; that is saved
-instead. If it cannot be read: find the state elsewhere, and return it.
-"""
-
-
 @dataclass(slots=True)
 class WorkerStats:
     """Counts since the worker was opened, and the last and the longest times, in seconds."""
@@ -134,28 +103,6 @@ class WorkerStats:
     """From when the worker owned a partition until its work was ready."""
     ready_s_max: float = 0.0
     events_dropped_count: int = 0
-
-
-class Mode(Protocol):
-    """How partitions come to a worker, and leave it: what a worker asks of its mode."""
-
-    def attach(self, worker: Worker) -> None:
-        """Called before anything else."""
-
-    async def run(self) -> None:
-        """Run until cancelled; call `begin` and `ask` as partitions come and go. Raises `AlreadyClosed`."""
-
-    async def began(self, claim: PlacedClaim) -> None:
-        """The worker has read what the last owner left."""
-
-    def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
-        """Operations to carry out together with the last save, if any."""
-
-    async def let_go(self, claim: PlacedClaim) -> None:
-        """Let another worker own it: all notes are saved. Raises `HandoverWithdrawn`: it stays here."""
-
-    async def leave(self, timeout: float) -> None:
-        """Take nothing more, and give everything up, in good order; `run` goes on meanwhile."""
 
 
 class Worker:

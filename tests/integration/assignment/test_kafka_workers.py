@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient
 
 from hansa.assignment import kafka_lookout
 from hansa.assignment.assignments import Assignments
-from hansa.assignment.handoff import Handoff, Handoffs
+from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs
 from hansa.assignment.kafka_group import Protocols
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.partition import Partition
 from hansa.assignment.topology import HandoffFailed, PartitionAssigned, PartitionRevoked
 from hansa.assignment.work import Work
-from hansa.assignment.worker import FailedHandoff, Worker
+from hansa.assignment.worker import Worker
 from hansa.coordination import Members, NodeInfo, SessionKeeper
 from hansa.errors import Fenced, KafkaUnavailable, MemberFenced, UsageError, WouldBlock
 from hansa.store.memory import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hansa.assignment import kafka_lookout
-from hansa.assignment.handoff import Handoff, Handoffs
+from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs
 from hansa.assignment.kafka_group import ConfluentMember, KafkaSettings, as_error
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import Membership
@@ -20,7 +20,6 @@ from hansa.assignment.topology import (
     PartitionRevoked,
 )
 from hansa.assignment.work import Work, WorkState
-from hansa.assignment.worker import FailedHandoff
 from hansa.coordination.placed import Placement
 from hansa.errors import (
     BadArgument,

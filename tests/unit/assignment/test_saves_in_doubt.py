@@ -5,12 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from hansa.assignment.handoff import Handoff, Handoffs, HandoffSave
+from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs, HandoffSave
 from hansa.assignment.plan import Plan, Plans, PlanState
 from hansa.assignment.planner import Move
 from hansa.assignment.topology import handovers_of
 from hansa.assignment.work import Work
-from hansa.assignment.worker import FailedHandoff
 from hansa.coordination.placed import PlacedClaim, Placement
 from hansa.coordination.placing import Placer
 from hansa.errors import Conflict, NotHeld, TimedOut

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hansa.assignment.handoff import Handoff
+from hansa.assignment.handoff import FailedHandoff, Handoff
 from hansa.assignment.topology import PartitionAssigned, PartitionRevoked, WorkerInfo
 from hansa.assignment.work import Work, WorkState
-from hansa.assignment.worker import FailedHandoff, Worker
+from hansa.assignment.worker import Worker
 from hansa.chance import Chance
 from hansa.coordination.members import Members
 from hansa.errors import (

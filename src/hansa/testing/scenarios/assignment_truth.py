@@ -17,17 +17,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from hashlib import shake_256
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from hansa.assignment.handoff import Handoff
+from hansa.assignment.handoff import FailedHandoff, Handoff
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plan, PlanState
 from hansa.assignment.planner import Candidate
 from hansa.assignment.rebalancing import asked_by
 from hansa.assignment.topology import WorkerInfo, election_of, handovers_of
 from hansa.assignment.work import Work
-from hansa.assignment.worker import FailedHandoff
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.coordination.member import NodeInfo, NodeRecord
 from hansa.coordination.placed import PlacedClaim, Placement
@@ -37,20 +35,16 @@ from hansa.store.values import Event, EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
 from hansa.testing.scenarios.handover_truth import FOLLOWERS
+from hansa.testing.scenarios.lately import Lately
+from hansa.testing.scenarios.running_sums import RunningSums
 from hansa.testing.store_host import StoreHost
 
-__all__ = ["ACTS", "AssignmentTruth", "PlanStep", "RunningSums"]
-
-T = TypeVar("T")
+__all__ = ["ACTS", "AssignmentTruth", "PlanStep"]
 
 KEYS: Final = Keys()
 ACTS: Final = b"acts/"
-# The time for a leader to hear, decide, send and be late: longer than any lease, and any message's way.
-GRACE_S: Final = 6.0
 # Once the faults are over, a leader has heard of everything after this time.
 HEARD_S: Final = 2.0
-# So large that no record holds the state.
-LARGE_BYTES: Final = 9_000
 
 EPOCHS: Final = "epochs grow"
 ONLY_OWNER: Final = "only the owner acts"
@@ -78,52 +72,6 @@ class PlanStep(Enum):
     HEAD = "the head of a plan"
     PLACED = "an owner, without any hand-over"
     ENDED = "the end of a plan"
-
-
-class Lately(Generic[T]):
-    """A value, and the values that it had a while ago."""
-
-    def __init__(self, value: T) -> None:
-        self.now = value
-        self._past: list[tuple[T, float]] = []
-
-    def set(self, value: T, *, at_s: float) -> None:
-        self._past = [(old, until_s) for old, until_s in self._past if until_s >= at_s - GRACE_S]
-        self._past.append((self.now, at_s))
-        self.now = value
-
-    def all(self, *, at_s: float) -> Iterator[T]:
-        """The values of the last while, the newest first."""
-        yield self.now
-        for old, until_s in reversed(self._past):
-            if until_s >= at_s - GRACE_S:
-                yield old
-
-
-class RunningSums:
-    """The work: each partition's messages, and the state after each. `large` partitions have large states."""
-
-    def __init__(self, large: Iterable[str]) -> None:
-        self._large = frozenset(large)
-        self._states: dict[str, list[bytes]] = {}
-
-    def after(self, partition: str, last_offset: int) -> bytes:
-        """The only right state after this offset; empty before the first message."""
-        if last_offset < 0:
-            return b""
-        states = self._states.setdefault(partition, [])
-        while len(states) <= last_offset:
-            states.append(self.step(partition, states[-1] if states else b"", len(states)))
-        return states[last_offset]
-
-    def step(self, partition: str, state: bytes, offset: int) -> bytes:
-        """Do the work for one message: the sum, and a check of the order."""
-        count, total, order = map(int, state.split(b" ")[:3]) if state else (0, 0, 0)
-        message = f"{partition}:{offset}".encode()
-        total += zlib.crc32(message) % 1000
-        order = zlib.crc32(message, order)
-        stem = b"%d %d %d " % (count + 1, total, order)
-        return stem + (shake_256(stem).digest(LARGE_BYTES) if partition in self._large else b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,13 +33,13 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import ClassVar, Final
 
-from hansa.assignment.handoff import Handoff
+from hansa.assignment.handoff import FailedHandoff, Handoff
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import PlanState
 from hansa.assignment.planner import share_out
 from hansa.assignment.topology import handovers_of
 from hansa.assignment.work import Work
-from hansa.assignment.worker import FailedHandoff, Worker
+from hansa.assignment.worker import Worker
 from hansa.chance import Chance
 from hansa.coordination import Members, NodeInfo, Placer
 from hansa.coordination.handover import Handover, HandoverStep
@@ -61,7 +61,8 @@ from hansa.store.values import Compare, KeyValue, Operation, Outcome, Put, Watch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.assignment_truth import ACTS, AssignmentTruth, PlanStep, RunningSums
+from hansa.testing.scenarios.assignment_truth import ACTS, AssignmentTruth, PlanStep
+from hansa.testing.scenarios.running_sums import RunningSums
 from hansa.testing.scenarios.strikes import (
     HARMS,
     STEPS,
