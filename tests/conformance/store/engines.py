@@ -19,7 +19,7 @@ from hansa.store.memory import MemoryStore
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 from hansa.store.values import KeyValue
-from tests.support.etcd_servers import EtcdGroup, dying_with_us, freeze, wipe
+from tests.support.etcd_servers import EtcdGroup, dying_with_us, for_etcd, freeze, wipe
 from tests.support.raft_stage import freeze_process, reset_raft_group, trusted_etcd
 
 RAFT_PEERS_COUNT = 3
@@ -213,6 +213,7 @@ class RaftEngine(RemoteEngine):
         command = [sys.executable, "-m", "tests.support.raft_stage", f"--peers={RAFT_PEERS_COUNT}"]
         self._process = subprocess.Popen(
             [*dying_with_us(), *command, f"--data={folder}"],
+            env=for_etcd(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[3],
