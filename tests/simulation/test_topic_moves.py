@@ -280,3 +280,9 @@ def test_a_topic_that_comes_again_after_a_lost_session_is_kept(seed: int) -> Non
 def test_a_topic_that_begins_anew_owes_a_guest_no_message_of_before() -> None:
     """A guest subscribed while the topic was closed, and its owner lost its session before it was sealed."""
     Simulation(1881, TopicMoves).run()
+
+
+@pytest.mark.spec("OWN-05")
+def test_a_topic_comes_back_to_a_node_that_waits_for_the_new_owner_to_announce_it() -> None:
+    """The new owner was cut off when it had said that it is done, and lost its session."""
+    Simulation(56527757, TopicMoves).run()

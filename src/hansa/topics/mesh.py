@@ -21,13 +21,7 @@ from collections import deque
 
 from hansa.errors import BadArgument, Conflict, NotOwner, PeerAway, TopicExists
 from hansa.ids import format_id, precedence
-from hansa.limits import (
-    JOIN_S_MAX,
-    LAGGING_S,
-    NODE_SUBSCRIPTIONS_MAX,
-    OWNED_TOPICS_MAX,
-    SILENT_PEER_S,
-)
+from hansa.limits import JOIN_S_MAX, LAGGING_S, NODE_SUBSCRIPTIONS_MAX, OWNED_TOPICS_MAX, SILENT_PEER_S
 from hansa.presence.statements import Stamps
 from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import (
@@ -283,6 +277,7 @@ class Mesh:
         peer said before; 0 without a claim.
         """
         name = topic.decode()
+        self._own_again(topic, claim)
         owner = self.owner(topic)
         if owner == self.node or (owner is not None and not claim):
             whose = "this node" if owner == self.node else f"node {format_id(owner)}"
@@ -387,10 +382,8 @@ class Mesh:
             raise PeerAway(f"node {format_id(target)} is not connected: {outlet.feed.topic!r} stays here")
         self._lags.tell_at_once(outlet, self._claims)
         self._routes.pop(outlet.feed.topic, None)
-        is_wanted = topic in self.wants.all
-        state = self.moves.close(
-            outlet, target, number, claim=self._claims.get(topic, 0), is_wanted=is_wanted
-        )
+        claim, is_wanted = self._claims.get(topic, 0), topic in self.wants.all
+        state = self.moves.close(outlet, target, number, claim=claim, is_wanted=is_wanted)
         return state, self._done()
 
     def stay(self, topic: bytes) -> list[Effect]:
@@ -415,9 +408,16 @@ class Mesh:
 
     def adopt(self, adoption: Adoption) -> list[Effect]:
         """Own a topic that another node has handed over: now, or once that node's last messages have come."""
+        self._own_again(adoption.topic, adoption.claim)
         self.moves.adoptions[adoption.topic] = adoption
         self._try_to_open(adoption)
         return self._done()
+
+    def _own_again(self, topic: bytes, claim: int) -> None:
+        """By a later claim: the node that had taken the topic from here is gone, and had not announced it."""
+        leaving = self.moves.leaving.get(topic)
+        if leaving is not None and not leaving.is_gone and claim > self._claims.get(topic, 0):
+            self._lose(leaving.outlet, f"node {format_id(leaving.target)} had taken it over, and is gone")
 
     def _try_to_open(self, adoption: Adoption, *, late_at: float | None = None) -> None:
         """Open the topic if it is time. `late_at` is the current time, if it has waited long enough."""

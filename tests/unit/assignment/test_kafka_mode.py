@@ -297,7 +297,7 @@ async def test_a_work_that_does_not_end_is_cut_off_with_what_it_noted() -> None:
                     finally:
                         cancelled.set()
 
-    async with KafkaStage(handler=deaf, revoke_timeout=0.4) as stage:
+    async with KafkaStage(handler=deaf, revoke_timeout=3.0) as stage:
         stage.member.logs[A] = 9
         await stage.member.assign(A)
         await stage.until(lambda: A.name in stage.worker.works)
@@ -310,7 +310,7 @@ async def test_a_work_that_does_not_end_is_cut_off_with_what_it_noted() -> None:
         placement, note = await stage.entry(A)
         assert (placement.node, note.is_handed) == ("", True)
         assert stage.mode.stats.cut_off_count == 1
-        assert stage.mode.stats.revoke_s < 0.4
+        assert stage.mode.stats.revoke_s < 3.0
         assert stage.member.committed[A] == 5
 
 

@@ -38,6 +38,7 @@ from hansa.wire.topics import (
     TopicAnnounce,
     TopicRemove,
     Unsubscribe,
+    topic_digest,
 )
 from tests.support.spot_mesh import EPOCH, NODE, A, B, FakeSubscriber, MeshBench, X, Y, sent, told
 
@@ -213,6 +214,29 @@ def test_a_new_owner_that_never_comes_is_waited_for_in_bounds_and_the_refused_ar
     assert [type(event) for event in told(effects) if isinstance(event, TopicLost)] == [TopicLost]
     assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
     assert bench.exchange.outlets == {}
+
+
+@pytest.mark.parametrize("way", ["create", "adopt"])
+def test_a_topic_that_comes_back_before_the_new_owner_announced_it_is_owned_again(way: str) -> None:
+    """The new owner died: this node is the next in line, with what was sealed or with nothing."""
+    bench = owning(X, Y)
+    bench.hear(X, Subscribe(topic="t"))
+    state, _ = close(bench)
+    bench.hear(X, Publish(topic="t", payload=b"kept"))
+    bench.mesh.taken(T)
+    if way == "create":
+        effects = bench.create("t", "heir", claim=CLAIM + 2)
+    else:
+        until = bench.now + TOPIC_CLOSING_S_MAX
+        effects = bench.mesh.adopt(
+            Adoption(topic=T, spot="heir", state=state, claim=CLAIM + 2, number=2, until=until)
+        )
+    assert [event.topic for event in told(effects) if isinstance(event, TopicLost)] == ["t"]
+    assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
+    assert bench.outlet("t").spot == "heir"
+    assert bench.mesh.moves.leaving == {}
+    assert bench.mesh._digest == topic_digest(T)
+    assert bench.exchange.open_outlets.keys() == {T}
 
 
 def test_an_older_claim_of_the_target_is_not_taken_for_its_having_taken_the_topic() -> None:
