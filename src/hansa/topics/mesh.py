@@ -302,10 +302,11 @@ class Mesh:
         want = self.wants.all.get(topic)
         feed = Feed(topic.decode()) if want is None else want.feed
         outlet = Outlet(topic, feed, spot, founder, epoch, retain)
+        if topic not in self.exchange.outlets:  # Else it comes back before the new owner announced it.
+            self._digest ^= topic_digest(topic)
         self.exchange.open(outlet)
         if claim:
             self._claims[topic] = claim
-        self._digest ^= topic_digest(topic)
         return outlet
 
     def destroy(self, topic: bytes, spot: object) -> list[Effect]:
@@ -383,8 +384,7 @@ class Mesh:
         self._lags.tell_at_once(outlet, self._claims)
         self._routes.pop(outlet.feed.topic, None)
         claim, is_wanted = self._claims.get(topic, 0), topic in self.wants.all
-        state = self.moves.close(outlet, target, number, claim=claim, is_wanted=is_wanted)
-        return state, self._done()
+        return self.moves.close(outlet, target, number, claim=claim, is_wanted=is_wanted), self._done()
 
     def stay(self, topic: bytes) -> list[Effect]:
         """The hand-over was withdrawn: go on publishing. Changes nothing unless the topic was closed."""
@@ -408,7 +408,6 @@ class Mesh:
 
     def adopt(self, adoption: Adoption) -> list[Effect]:
         """Own a topic that another node has handed over: now, or once that node's last messages have come."""
-        self._own_again(adoption.topic, adoption.claim)
         self.moves.adoptions[adoption.topic] = adoption
         self._try_to_open(adoption)
         return self._done()
@@ -660,6 +659,8 @@ class Mesh:
             self.moves.begin_hold(topic, source, member.id, move.number, now=now)
         is_news, is_late = not self.owners.is_claimed_by(topic, member.id), topic not in self.moves.leaving
         self._claim(topic, member.id, announced.claim, move=move, mark=announced.mark)
+        if move.node == member.id:
+            self.moves.claimed_anew(member, name, announced.claim)
         if move.node == self.node and is_late:
             # It came too late: this node has given up what it had kept for the new owner, and said so.
             self.moves.say_last(topic, member.id, move.number)

@@ -569,6 +569,9 @@ class Moves:
         """This node owns the topic: go on counting, take the subscribers along, and tell all peers."""
         state, topic, name = adoption.state, adoption.topic, outlet.feed.topic
         del self.adoptions[topic]
+        if self.is_closed(topic):
+            # The topic has come back before the new owner announced it.
+            self.abandon(topic)
         # The topic has come back before all had switched: nothing is forwarded any more.
         self.leaving.pop(topic, None)
         if (hold := self.holds.get(name)) is not None:

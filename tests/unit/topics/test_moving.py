@@ -231,12 +231,27 @@ def test_a_topic_that_comes_back_before_the_new_owner_announced_it_is_owned_agai
         effects = bench.mesh.adopt(
             Adoption(topic=T, spot="heir", state=state, claim=CLAIM + 2, number=2, until=until)
         )
-    assert [event.topic for event in told(effects) if isinstance(event, TopicLost)] == ["t"]
     assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
     assert bench.outlet("t").spot == "heir"
     assert bench.mesh.moves.leaving == {}
     assert bench.mesh._digest == topic_digest(T)
     assert bench.exchange.open_outlets.keys() == {T}
+
+
+def test_publishers_send_what_they_hold_to_an_old_owner_that_took_the_topic_again() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.join(Y)
+    announce = TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH, sequence=5), claim=CLAIM)
+    bench.hear(X, announce)
+    bench.hear(X, replace(announce, move=move(MoveStep.MOVING, Y)))
+    assert bench.mesh.moves.holds["t"].put(b"held")
+    again = Mark(epoch=EPOCH, sequence=5, founder=X)
+    effects = bench.hear(
+        X, TopicAnnounce(topic="t", mark=again, claim=CLAIM + 2, move=move(MoveStep.MOVED, X))
+    )
+    assert published_to(effects, X) == [b"held"]
+    assert bench.mesh.moves.holds == {}
 
 
 def test_an_older_claim_of_the_target_is_not_taken_for_its_having_taken_the_topic() -> None:
