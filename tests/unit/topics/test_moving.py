@@ -216,21 +216,15 @@ def test_a_new_owner_that_never_comes_is_waited_for_in_bounds_and_the_refused_ar
     assert bench.exchange.outlets == {}
 
 
-@pytest.mark.parametrize("way", ["create", "adopt"])
-def test_a_topic_that_comes_back_before_the_new_owner_announced_it_is_owned_again(way: str) -> None:
+@pytest.mark.parametrize("is_new", [True, False], ids=["create", "adopt"])
+def test_a_topic_that_comes_back_before_the_new_owner_announced_it_is_owned_again(is_new: bool) -> None:
     """The new owner died: this node is the next in line, with what was sealed or with nothing."""
     bench = owning(X, Y)
     bench.hear(X, Subscribe(topic="t"))
     state, _ = close(bench)
     bench.hear(X, Publish(topic="t", payload=b"kept"))
     bench.mesh.taken(T)
-    if way == "create":
-        effects = bench.create("t", "heir", claim=CLAIM + 2)
-    else:
-        until = bench.now + TOPIC_CLOSING_S_MAX
-        effects = bench.mesh.adopt(
-            Adoption(topic=T, spot="heir", state=state, claim=CLAIM + 2, number=2, until=until)
-        )
+    effects = bench.create("t", "heir", claim=CLAIM + 2) if is_new else adopt(bench, state, number=2)
     assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
     assert bench.outlet("t").spot == "heir"
     assert bench.mesh.moves.leaving == {}
