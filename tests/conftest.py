@@ -1,5 +1,6 @@
 """For every test: the report of proved requirements, a Kafka, and no limit of time for a random example."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-transports", action="store_true", help="of the conformance suite every test in every lane"
     )
+
+
+def pytest_configure() -> None:
+    """Ten thousand tests are collected and stay until the end: the garbage collector need not search them."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """See `pytest_configure`."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

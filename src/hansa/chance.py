@@ -89,8 +89,12 @@ class Chance:
 
     def shuffle(self, items: MutableSequence[T]) -> None:
         """Put the items into a random order, in place, all orders equally likely."""
+        draw = self._source.getrandbits
         for last in range(len(items) - 1, 0, -1):
-            other = self.below(last + 1)
+            # As `below` does, which would be a call for each: the simulator shuffles at every turn.
+            bits = (last + 1).bit_length()
+            while (other := draw(bits)) > last:
+                pass
             items[last], items[other] = items[other], items[last]
 
     def flip(self, probability: float) -> bool:

@@ -28,11 +28,12 @@ class LifeState(Enum):
 class Life:
     """One run of a host's program. Only the loop changes its state."""
 
-    __slots__ = ("held", "name", "number", "resumed_s", "state")
+    __slots__ = ("held", "name", "number", "resumed_s", "state", "title")
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.number = number
+        self.title = f"{name}/{number}"
         self.state = LifeState.RUNNING
         # Callbacks that came due while it was paused, or never run because of a crash; the loop's step limit
         # bounds them.
@@ -47,7 +48,7 @@ class Life:
         return f"<Life {self} {self.state.value}>"
 
     def __str__(self) -> str:
-        return f"{self.name}/{self.number}"
+        return self.title
 
     def turn(self, state: LifeState) -> None:
         """Death is final; every other state may follow any other."""

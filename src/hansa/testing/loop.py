@@ -39,6 +39,10 @@ INSTANT_STEPS_MAX = 500_000
 COLLECT_STEPS = 200_000
 DISMANTLE_STEPS_MAX = 200_000
 CANCELLED_TIMERS_MIN = 256
+_UNTRACED_MAX = 1_000
+# Of the collector's generations all but the oldest. What a run makes is young until the run ends. A test
+# process is full of old objects, and searching those takes longer than a run.
+_YOUNG = 1
 
 _log = logging.getLogger("hansa.testing")
 
@@ -108,10 +112,14 @@ class RealWorldRefused(asyncio.AbstractEventLoop):
     subprocess_shell = _refusal("subprocess_shell")
 
 
-class ScheduledCall(asyncio.TimerHandle):
-    """A scheduled callback, with the life to which it belongs and the lane whose order it keeps."""
+class ScheduledCall:
+    """A scheduled callback: the life to which it belongs, and the lane whose order it keeps.
 
-    __slots__ = ("lane", "life", "what")
+    Does for callers what `asyncio.TimerHandle` does. It is not one: making one takes three calls, and a run
+    makes one for each step.
+    """
+
+    __slots__ = ("_cancelled", "_context", "_loop", "_when", "args", "callback", "lane", "life", "what")
 
     def __init__(
         self,
@@ -121,8 +129,13 @@ class ScheduledCall(asyncio.TimerHandle):
         loop: SimLoop,
         context: Context,
     ) -> None:
-        super().__init__(when, callback, args, loop, context)
+        self.callback = callback
+        self.args = args
         self.life = life_of(context)
+        self._when = when
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
         owner = getattr(callback, "__self__", None)
         self.lane: object
         if isinstance(owner, asyncio.Task):
@@ -131,6 +144,37 @@ class ScheduledCall(asyncio.TimerHandle):
         else:
             self.lane = self.life
             self.what = getattr(callback, "__qualname__", type(callback).__name__)
+
+    def __repr__(self) -> str:
+        return f"<ScheduledCall of {self.what} at {self._when:.6f} s>"
+
+    def cancel(self) -> None:
+        """It does not run, if it has not yet."""
+        if not self._cancelled:
+            self._cancelled = True
+            # What was cancelled keeps nothing alive until its time comes.
+            del self.callback, self.args
+            self._loop.cancelled_one()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        """The virtual time at which it is due."""
+        return self._when
+
+    def run(self) -> None:
+        """Run it in its context. What it raises goes to the loop's handler, as in asyncio."""
+        try:
+            self._context.run(self.callback, *self.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._loop.call_exception_handler(
+                {"message": f"Exception in callback {self.what}", "exception": error, "handle": self}
+            )
+            # The error's traceback refers to this frame, and so to the call.
+            self = None  # type: ignore[assignment]
 
 
 class NumberedTask(asyncio.Task[T]):
@@ -151,6 +195,9 @@ class SimLoop(RealWorldRefused):
     """Virtual time for asyncio code. It raises `Deadlocked` or `Stuck` where a real loop would hang."""
 
     def __init__(self, chance: Chance, *, start_s: float = START_S, steps_max: int = STEPS_MAX) -> None:
+        # Garbage from before must not be finalized in the middle of a run: the young is collected now, the
+        # old is left alone until the run is over.
+        gc.collect(_YOUNG)
         self._chance = chance
         self._now_s = start_s
         self._steps = 0
@@ -165,6 +212,8 @@ class SimLoop(RealWorldRefused):
         self._task_number = 0
         self._generators: weakref.WeakKeyDictionary[Any, Context] = weakref.WeakKeyDictionary()
         self._trace = sha256()
+        # Steps that are not in the trace yet: many at a time take half as long.
+        self._untraced: list[str] = []
         self._thread_id: int | None = None
         self._stopping = False
         self._closed = False
@@ -181,7 +230,12 @@ class SimLoop(RealWorldRefused):
 
     def digest(self) -> str:
         """A fingerprint of every step so far: when, whose and what. Equal histories have equal digests."""
+        self._flush_trace()
         return self._trace.hexdigest()
+
+    def _flush_trace(self) -> None:
+        self._trace.update("".join(self._untraced).encode())
+        self._untraced.clear()
 
     # Scheduling.
 
@@ -250,11 +304,11 @@ class SimLoop(RealWorldRefused):
         context.run(enter, life)
         return self.create_task(work, name=name, context=context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        # asyncio.TimerHandle calls this by name on every loop.
+    def cancelled_one(self) -> None:
+        """For `ScheduledCall`: forget the cancelled timers, once they are many."""
         self._cancelled_timers += 1
         if self._cancelled_timers > CANCELLED_TIMERS_MIN and self._cancelled_timers > len(self._timers) // 2:
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            self._timers = [entry for entry in self._timers if not entry[2]._cancelled]
             heapify(self._timers)
             self._cancelled_timers = 0
 
@@ -281,7 +335,7 @@ class SimLoop(RealWorldRefused):
 
     def timers_of(self, life: Life | None) -> list[ScheduledCall]:
         """The life's timers that are still set, soonest first."""
-        return [call for _, _, call in sorted(self._timers) if call.life is life and not call.cancelled()]
+        return [call for _, _, call in sorted(self._timers) if call.life is life and not call._cancelled]
 
     # Running.
 
@@ -292,8 +346,6 @@ class SimLoop(RealWorldRefused):
         hooks_before = sys.get_asyncgen_hooks()
         collecting_before = gc.isenabled()
         gc.disable()
-        # Garbage from before must not be finalized in the middle of the run.
-        gc.freeze()
         self._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=self._generator_began, finalizer=self._generator_dropped)
         asyncio._set_running_loop(self)
@@ -305,7 +357,6 @@ class SimLoop(RealWorldRefused):
             self._thread_id = None
             asyncio._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks_before)
-            gc.unfreeze()
             if collecting_before:
                 gc.enable()
 
@@ -350,21 +401,22 @@ class SimLoop(RealWorldRefused):
             self._tasks.clear()
 
     def _turn(self) -> None:
-        self._promote_due()
+        if self._timers and self._timers[0][0] <= self._now_s:
+            self._promote_due()
         if not self._ready:
             self._jump()
         calls, self._ready = self._ready, []
         if len(calls) > 1:
             calls = self._drawn_order(calls)
         for call in calls:
-            if call.cancelled():
+            if call._cancelled:
                 continue
             life = call.life
             if life is not None and life.state is not LifeState.RUNNING and not self._dismantling:
                 life.held.append(call)
                 continue
             self._count_step(call)
-            call._run()
+            call.run()
 
     def _enqueue(self, call: ScheduledCall) -> None:
         life = call.life
@@ -376,7 +428,7 @@ class SimLoop(RealWorldRefused):
     def _promote_due(self) -> None:
         while self._timers and self._timers[0][0] <= self._now_s:
             call = heappop(self._timers)[2]
-            if call.cancelled():
+            if call._cancelled:
                 self._cancelled_timers -= 1
             else:
                 self._enqueue(call)
@@ -384,7 +436,7 @@ class SimLoop(RealWorldRefused):
     def _jump(self) -> None:
         """Nothing is ready: time passes until something is."""
         while not self._ready:
-            while self._timers and self._timers[0][2].cancelled():
+            while self._timers and self._timers[0][2]._cancelled:
                 heappop(self._timers)
                 self._cancelled_timers -= 1
             if not self._timers:
@@ -410,9 +462,13 @@ class SimLoop(RealWorldRefused):
         self._instant_steps += 1
         if self._dismantling:
             return
-        self._trace.update(f"{self._now_s!r} {call.life} {call.what}\n".encode())
+        # repr gives every bit of the time.
+        life = call.life
+        self._untraced.append(f"{self._now_s!r} {None if life is None else life.title} {call.what}\n")
+        if len(self._untraced) == _UNTRACED_MAX:
+            self._flush_trace()
         if self._steps % COLLECT_STEPS == 0:
-            gc.collect()
+            gc.collect(_YOUNG)
         if self._instant_steps > INSTANT_STEPS_MAX:
             raise Stuck(f"{INSTANT_STEPS_MAX} steps and no time passed, now in {call.what}{self._waiting()}")
         if self._steps > self._steps_max:

@@ -28,6 +28,7 @@ from hansa.store.values import KeyValue, WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
 from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
+from hansa.testing.loop import ScheduledCall
 from hansa.testing.world import World
 
 # The date is put forward by this much, and back again, each for this long: code that measures with it fails.
@@ -109,7 +110,7 @@ class StoreHost:
         self._missing_s = 0.0
         self._serving: Life | None = None
         self._context: Context | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: ScheduledCall | None = None
         self._timer_s = 0.0
         self._parked: dict[Watcher, tuple[object, Callable[[Polled | HansaError], None]]] = {}
         self._parked_by_watch: dict[object, Watcher] = {}

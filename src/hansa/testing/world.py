@@ -69,9 +69,8 @@ class World:
         """End all tasks outside the history. Nothing can run in this world afterwards."""
         self.is_over = True
         self.loop.close()
-        # A world is full of cycles, and the loop's freezing keeps Python from looking for them by itself: a
-        # thousand runs in one process need the memory of a few. Collecting takes time for all objects of the
-        # process, in a process full of tests as long as a run itself: so not after each.
+        # A world is full of cycles, and by the end of its run Python counts it among the old objects, which
+        # it rarely collects. Collecting those takes time for all objects of the process: so not after each.
         if next(_closings) % COLLECT_WORLDS == 0:
             gc.collect()
 
