@@ -20,11 +20,11 @@ from hansa.cli.assignments_board import (
     summary,
     workers_table,
 )
-from hansa.cli.group_options import HERE, GroupOptions, no_group
 from hansa.cli.log_lines import LogLines, counted, visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_group
 from hansa.errors import BadArgument
 from hansa.runtime.loops import run
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.partition import Partition
 from hansa.cli.arguments import Number, Parameter, guess
-from hansa.cli.group_options import HERE, GroupOptions, no_partition
 from hansa.cli.log_lines import counted, visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_partition
 from hansa.errors import BadArgument, BadRecord
 from hansa.runtime.loops import run
 

@@ -10,10 +10,10 @@ from hansa.assignment.assignments import Assignments, AssignmentView
 from hansa.cli.arguments import guess
 from hansa.cli.assignments_board import in_order
 from hansa.cli.exit_status import INTERRUPTED, OK
-from hansa.cli.group_options import HERE, GroupOptions, named
 from hansa.cli.log_lines import LogLines, counted
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, first_of
 from hansa.errors import NotThere, TimedOut
 from hansa.runtime.loops import run
 
@@ -82,7 +82,7 @@ async def _check(of: Assignments, node: str) -> None:
     """Raise `NotThere` for a name that no worker has: a drain by mistake would stay for ever."""
     workers = await of.workers()
     if node not in workers:
-        there = f"these do: {named(list(workers))}" if workers else "nobody does now"
+        there = f"these do: {first_of(list(workers))}" if workers else "nobody does now"
         raise NotThere(f"node {node!r} does not work for group {of.group!r}, {there}.{guess(node, workers)}")
 
 
@@ -103,11 +103,11 @@ async def wait_until_drained(view: AssignmentView, node: str, log: LogLines, *, 
             await view.until(partial(_is_other_count, view, node, told), timeout=left_s)
         except TimedOut:
             raise TimedOut(
-                f"node {node!r} still has {named(leaving)} of group {view.group!r} after {within:g} s, and"
+                f"node {node!r} still has {first_of(leaving)} of group {view.group!r} after {within:g} s, and"
                 " goes on draining: `hansa handovers` tells what is on its way, `--off` ends it"
             ) from None
     kept = [one.partition for one in in_order(view.of(node))]
-    stays = f"; it keeps {named(kept)}, which nobody else may have now" if kept else ", and can be stopped"
+    stays = f"; it keeps {first_of(kept)}, which nobody else may have now" if kept else ", and can be stopped"
     text = f"{node} has nothing more of {view.group} that others may have{stays}"
     log.tell("drained", text, group=view.group, node=node, kept=kept)
 

@@ -7,13 +7,12 @@ from typing import Annotated
 
 from hansa.cli.arguments import guess
 from hansa.cli.exit_status import INTERRUPTED
-from hansa.cli.group_options import HERE, GroupOptions, no_partition
 from hansa.cli.handover_board import facts, pause_s, sentence, took_s
 from hansa.cli.log_lines import visible
 from hansa.cli.move_options import WITHIN, status_of_move
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
-from hansa.cli.session_options import this_process
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_partition, this_process
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.coordination.succession import checked_offer
 from hansa.errors import HandoverWithdrawn, NoSuccessor, NotThere

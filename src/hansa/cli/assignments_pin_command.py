@@ -6,10 +6,10 @@ import json
 
 from hansa.cli.arguments import guess
 from hansa.cli.assignments_board import facts
-from hansa.cli.group_options import HERE, GroupOptions, no_partition
 from hansa.cli.log_lines import visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_partition
 from hansa.errors import BadArgument, NotThere
 from hansa.keys import as_name
 from hansa.runtime.loops import run

@@ -6,11 +6,11 @@ import json
 
 from hansa.assignment.planner import Sharing
 from hansa.cli.assignments_board import moves_table, plan_object, plan_summary, unplaced_table
-from hansa.cli.group_options import HERE, GroupOptions, no_group
 from hansa.cli.log_lines import visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_group
 from hansa.runtime.loops import run
 
 

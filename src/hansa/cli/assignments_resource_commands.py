@@ -8,10 +8,10 @@ from hansa.assignment.topology import Assignment
 from hansa.cli.arguments import guess
 from hansa.cli.assignments_board import facts
 from hansa.cli.exit_status import FAILED, OK
-from hansa.cli.group_options import HERE, GroupOptions, no_group, no_partition
 from hansa.cli.log_lines import visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_group, no_partition
 from hansa.errors import NotThere
 from hansa.runtime.loops import run
 

@@ -13,7 +13,7 @@ from hansa.cli.log_lines import by_whom
 from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
-from hansa.cli.session_options import DEFAULTS, SessionOptions, swept
+from hansa.cli.store_options import DEFAULTS, SessionOptions, swept
 from hansa.coordination.election import Election
 from hansa.coordination.following import patient_backoff
 from hansa.coordination.session import Session

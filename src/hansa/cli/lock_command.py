@@ -11,7 +11,7 @@ from hansa.cli.log_lines import LogLines, by_whom
 from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
-from hansa.cli.session_options import DEFAULTS, SessionOptions, swept
+from hansa.cli.store_options import DEFAULTS, SessionOptions, swept
 from hansa.coordination.lock import Hold, HolderInfo, Lock
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, HansaError, TimedOut

@@ -12,7 +12,7 @@ from hansa.cli.exit_status import FAILED, OK, complain
 from hansa.cli.handover_board import epochs, facts, sentence
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import TlsOptions
-from hansa.cli.session_options import SessionOptions
+from hansa.cli.store_options import SessionOptions
 from hansa.coordination.claim import Standing
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.coordination.handovers import Handovers

@@ -17,9 +17,9 @@ from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, MeshOptions
 from hansa.cli.payload_argument import read_payload
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
-from hansa.cli.session_options import ClusterName, open_shared_store
 from hansa.cli.standard_streams import read_lines
 from hansa.cli.stop_signals import Interruption, until_stopped
+from hansa.cli.store_options import ClusterName, open_shared_store
 from hansa.errors import BadArgument, Fenced, HansaError, NoOwner, TimedOut, TopicExists
 from hansa.ids import format_id
 from hansa.runtime.loops import run

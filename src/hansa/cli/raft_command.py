@@ -20,9 +20,9 @@ from hansa.cli.raft_board import (
     told,
 )
 from hansa.cli.registry_options import SECONDS, AsJson, Whole
-from hansa.cli.session_options import ClusterName
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
+from hansa.cli.store_options import ClusterName
 from hansa.errors import BadArgument
 from hansa.limits import (
     RAFT_APPROVAL_TIMEOUT_S,

@@ -13,8 +13,8 @@ from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, MeshOptions
 from hansa.cli.move_options import WITHIN, moved, status_of_move
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
-from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store, this_process
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import STORE, ClusterName, StoreAddress, open_shared_store, this_process
 from hansa.coordination.handover import Handover
 from hansa.coordination.handovers import Handovers
 from hansa.coordination.succession import checked_offer
