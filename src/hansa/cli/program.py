@@ -43,7 +43,7 @@ COMMANDS: Final = {
     "handovers": ("hansa.cli.handovers_command:handovers", COORDINATION),
     "members": ("hansa.cli.members_command:members", COORDINATION),
     "assignments": ("hansa.cli.assignments_command:assignments", WORK),
-    "assignments plan": ("hansa.cli.assignments_plan_command:plan", WORK),
+    "assignments plan": ("hansa.cli.assignments_command:plan", WORK),
     "assignments move": ("hansa.cli.assignments_move_command:move", WORK),
     "assignments pin": ("hansa.cli.assignments_pin_command:pin", WORK),
     "assignments drain": ("hansa.cli.assignments_drain_command:drain", WORK),
