@@ -9,6 +9,9 @@
 - Locks, leaders, members: `lock_command` and `lead_command`, which run an `owned_command` as a
   `guarded_command` that another process watches, `command_guardian`; `handovers_command`, and
   `handover_board`, which shows hand-overs; `members_command`.
+- Work that is shared out: `assignments_command` looks on, and `assignments_board` is how all of them show it;
+  `assignments_definitions`, what the work is divided into; `assignments_changes`, what is moved;
+  `assignments_work_command`, a worker made by hand.
 - Stores: `store_command`; `raft_command`, and `raft_board`, which shows a group.
 - `demo_command`; `dev_command`, servers for development: `kafka_jars` fetches Kafka through Maven, and
   `kafka_broker` runs it.
