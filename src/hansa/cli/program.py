@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "services": ("hansa.cli.services_command:services", SERVICES),
     "call": ("hansa.cli.call_command:call", SERVICES),
     "topics": ("hansa.cli.topics_command:topics", TOPICS),
-    "topics move": ("hansa.cli.topics_move_command:move", TOPICS),
+    "topics move": ("hansa.cli.topics_command:move", TOPICS),
     "publish": ("hansa.cli.publish_command:publish", TOPICS),
     "subscribe": ("hansa.cli.subscribe_command:subscribe", TOPICS),
     "lock": ("hansa.cli.lock_command:lock", COORDINATION),
