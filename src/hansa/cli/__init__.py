@@ -12,7 +12,7 @@
 - Work that is shared out: `assignments_command` looks on, and `assignments_board` is how all of them show it;
   `assignments_definitions`, what the work is divided into; `assignments_changes`, what is moved;
   `assignments_work_command`, a worker made by hand.
-- Stores: `store_command`; `raft_command`, and `raft_board`, which shows a group.
+- Stores: `store_command`, `raft_command`.
 - `demo_command`; `dev_command`, servers for development: `kafka_jars` fetches Kafka through Maven, and
   `kafka_broker` runs it.
 - Output and signals of running commands: `log_lines`, `standard_streams`, `stop_signals`.
