@@ -2,8 +2,7 @@
 
 - `program`: every command by its name, and how a command is run. `arguments`: how a command declares its
   arguments, how typed words are read, and what help says. `exit_status`: how a command ends.
-- What several commands share: `registry_options`, `mesh_options`, `store_options`, `move_options`,
-  `payload_argument`.
+- What several commands share: `registry_options`, `mesh_options`, `store_options`, `move_options`.
 - Services: `registry_command`, `provide_command`, `services_command`, `call_command`.
 - Topics: `topics_command`, `publish_command`, `subscribe_command`.
 - Locks, leaders, members: `lock_command` and `lead_command`, which run an `owned_command` as a

@@ -15,9 +15,8 @@ from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, MeshOptions
-from hansa.cli.payload_argument import read_payload
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
-from hansa.cli.standard_streams import read_lines
+from hansa.cli.standard_streams import read_lines, read_payload
 from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.cli.store_options import ClusterName, open_shared_store
 from hansa.errors import BadArgument, Fenced, HansaError, NoOwner, TimedOut, TopicExists

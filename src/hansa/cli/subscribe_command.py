@@ -12,9 +12,8 @@ from typing import Annotated, Any
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, MeshOptions
-from hansa.cli.payload_argument import parts_object
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
-from hansa.cli.standard_streams import Output
+from hansa.cli.standard_streams import Output, parts_object
 from hansa.cli.stop_signals import until_stopped
 from hansa.ids import format_id
 from hansa.runtime.loops import run
