@@ -15,16 +15,14 @@ from hansa.assignment.assignments import Assignments, AssignmentView
 from hansa.cli.arguments import guess
 from hansa.cli.assignments_board import facts, in_order
 from hansa.cli.exit_status import INTERRUPTED, OK
-from hansa.cli.handover_board import facts as handover_facts
-from hansa.cli.handover_board import pause_s, sentence, took_s
 from hansa.cli.log_lines import LogLines, counted, visible
-from hansa.cli.move_options import WITHIN, status_of_move
+from hansa.cli.move_options import WITHIN, not_withdrawn, report_move
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.stop_signals import until_stopped
 from hansa.cli.store_options import HERE, GroupOptions, first_of, no_partition, this_process
-from hansa.coordination.handover import Handover, HandoverStep
+from hansa.coordination.handover import Handover
 from hansa.coordination.succession import checked_offer
-from hansa.errors import BadArgument, HandoverWithdrawn, NoSuccessor, NotThere, TimedOut
+from hansa.errors import BadArgument, NoSuccessor, NotThere, TimedOut
 from hansa.keys import as_name
 from hansa.limits import HANDOVER_S
 from hansa.runtime.loops import run
@@ -80,13 +78,8 @@ def move(
     record = run(_moved(group, partition, node, where, tls, reason=reason, within=within))
     if record is None:
         return INTERRUPTED
-    if as_json:
-        more = {"pause_s": round(pause_s(record), 6), "took_s": round(took_s(record), 6)}
-        place = {"group": group, "partition": partition}
-        print(json.dumps(handover_facts(record) | place | more), flush=True)
-    else:
-        print(visible(f"{sentence(record)}; nobody had it for {pause_s(record):.3f} s"), flush=True)
-    return status_of_move(record)
+    place = {"group": group, "partition": partition}
+    return report_move(record, place, paused="had", as_json=as_json)
 
 
 async def _moved(
@@ -109,9 +102,7 @@ async def _moved(
         except NoSuccessor as error:
             workers = await of.workers()
             raise NoSuccessor(f"{error}{'' if node in workers else guess(node, workers)}") from error
-        if record.step is HandoverStep.WITHDRAWN:
-            raise HandoverWithdrawn(sentence(record), record.reached.value, record.trouble)
-        return record
+        return not_withdrawn(record)
     return None
 
 

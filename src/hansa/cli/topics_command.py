@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hansa.cli.arguments import guess
 from hansa.cli.exit_status import INTERRUPTED
-from hansa.cli.handover_board import facts, pause_s, sentence, took_s
 from hansa.cli.log_lines import LogLines, counted, visible
 from hansa.cli.mesh_options import ANY_MESH, MeshOptions
-from hansa.cli.move_options import WITHIN, moved, status_of_move
+from hansa.cli.move_options import WITHIN, moved, report_move
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
@@ -366,12 +365,7 @@ def move(
     record = run(order)
     if record is None:
         return INTERRUPTED
-    if as_json:
-        more = {"topic": topic, "pause_s": round(pause_s(record), 6), "took_s": round(took_s(record), 6)}
-        print(json.dumps(facts(record) | more), flush=True)
-    else:
-        print(visible(f"{sentence(record)}; nobody owned it for {pause_s(record):.3f} s"), flush=True)
-    return status_of_move(record)
+    return report_move(record, {"topic": topic}, paused="owned", as_json=as_json)
 
 
 async def _moved_in_mesh(
