@@ -67,7 +67,7 @@ def move(
     node
         Where to: the id of a worker of the group that may have it.
     reason
-        Why, for whoever looks at `hansa handovers`.
+        Why, for people who look at `hansa handovers`.
     within
         How long it may take. What has not moved by then stays where it is.
     as_json
@@ -122,7 +122,7 @@ def pin(
 ) -> None:
     """Have one worker, and no other, have a partition; while that worker is away nobody has it.
 
-    The leader moves it there, with a hand-over as any other: `hansa assignments GROUP --watch` shows it.
+    The leader moves it there, with a hand-over like any other: `hansa assignments GROUP --watch` shows it.
     --off ends that, and the partition is shared out with the others again.
 
     Examples:
@@ -167,7 +167,7 @@ async def _pinned(
             now = f"{found.owner} has it now" if found.owner else "nobody has it now"
             is_there = f"; {node} does not work for the group yet, and until then nobody has it"
             away = "" if not node or node in workers else is_there + guess(node, workers)
-            how = f"is pinned to {node}" if node else "is pinned no more"
+            how = f"is pinned to {node}" if node else "is no longer pinned"
             print(visible(f"{partition} {how}; {now}{away}"), flush=True)
 
 

@@ -144,8 +144,8 @@ def undefine(
 ) -> None:
     """Remove a partition: its owner loses it, and no worker is given it.
 
-    What was handed on of it last stays in the store until it is swept: whoever defines the partition again
-    before that goes on from there.
+    What was handed on of it last stays in the store until it is swept: if the partition is defined again
+    before that, its next owner goes on from there.
 
     Examples:
 
@@ -189,10 +189,10 @@ def assign(
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
 ) -> None:
-    """Assign a resource, a machine for example, to a partition; whoever has that is told of it at once.
+    """Assign a resource, a machine for example, to a partition, whose owner is told of it at once.
 
     Without a partition it stays where it is, or else goes to the one that has the fewest for its weight. A
-    resource is in one partition at a time, whoever assigns it at the same moment.
+    resource is in one partition at a time, also when two processes assign it at the same moment.
 
     Examples:
 

@@ -103,7 +103,7 @@ async def _take_part(store: Store, members: Members, worker: Worker, every: floa
                 leaving = tasks.create_task(_leave(worker, stop), name="leaving when asked to")
                 await worker.run(partial(_count, every=every))
                 leaving.cancel()
-            log.tell("left", f"{worker.node} works for {worker.group} no more", **facts)
+            log.tell("left", f"{worker.node} no longer works for {worker.group}", **facts)
 
 
 async def _leave(worker: Worker, stop: StopRequest) -> None:

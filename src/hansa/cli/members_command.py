@@ -56,7 +56,7 @@ _WORDS: Final[Mapping[type[MembersEvent], tuple[str, str]]] = {
     MemberDown: ("member-down", "is down"),
     MemberLeft: ("member-left", "left"),
     Rejoined: ("rejoined", "(this process) had to join again"),
-    Expelled: ("expelled", "(this process) is a member no more"),
+    Expelled: ("expelled", "(this process) is no longer a member"),
     LoopLagged: ("loop-lagged", "this process was late"),
 }
 

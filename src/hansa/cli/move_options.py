@@ -33,9 +33,9 @@ class MoveOptions:
     Parameters
     ----------
     to
-        Run nothing, but ask whoever has it now to hand it over to this node, which waits for it.
+        Run nothing, but ask the present owner to hand it over to this node, which waits for it.
     reason
-        With --move: why, for whoever looks at `hansa handovers`.
+        With --move: why, for people who look at `hansa handovers`.
     within
         With --move: how long it may take; else 30 seconds. What has not moved by then stays where it is.
     """

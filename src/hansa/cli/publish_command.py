@@ -169,7 +169,7 @@ def publish(
     create
         Make the topic first. It must not have an owner yet.
     retain
-        Whoever subscribes later gets the latest message at once; with --create.
+        A later subscriber gets the latest message at once; with --create.
     wait
         Publish when so many nodes have subscribed, and fail if they have not after --timeout; with --create,
         or --mesh pubsub. When not given, one is waited for, and all others that subscribe along with it.

@@ -154,8 +154,8 @@ def start(
 
     Start every one of them; a group begins when more than half are there. It runs until SIGTERM or Ctrl-C.
 
-    Its ports trust whoever can reach them: nothing is encrypted, nobody logs in, and who reaches one can
-    read, change and end the whole group. Keep all three to a network of your own.
+    Its ports trust everyone who can reach them: nothing is encrypted, nobody logs in, and anyone who reaches
+    one can read, change and end the whole group. Keep all three to a network of your own.
 
     Example, a group of one on this machine, to which others join:
 
@@ -204,8 +204,8 @@ def join(
     The group is asked, the peer catches up without a vote, and then gets it. Where a person lets peers join,
     it waits for `hansa raft approve`. With a folder that has joined already it only goes on.
 
-    Its ports trust whoever can reach them: nothing is encrypted, nobody logs in, and who reaches one can
-    read, change and end the whole group. Keep all three to a network of your own.
+    Its ports trust everyone who can reach them: nothing is encrypted, nobody logs in, and anyone who reaches
+    one can read, change and end the whole group. Keep all three to a network of your own.
 
     Example, on this machine, and from another one:
 

@@ -72,13 +72,13 @@ def tell_event(log: LogLines, event: SpotEvent) -> None:
             sentence = f"{_name(text, topic)}: active, owned by {format_id(owner)}"
             log.tell("active", sentence, subscription=text, topic=topic, owner=format_id(owner))
         case SubscriptionSuspended(subscription=text, topic=topic, owner=owner):
-            sentence = f"{_name(text, topic)}: pending, {format_id(owner)} owns it no more"
+            sentence = f"{_name(text, topic)}: pending, {format_id(owner)} no longer owns it"
             log.tell("pending", sentence, subscription=text, topic=topic, owner=format_id(owner))
         case MessagesMissed(subscription=text, topic=topic, count=count):
             sentence = f"{_name(text, topic)}: {count} missed on their way from the owner"
             log.tell("missed", sentence, subscription=text, topic=topic, count=count)
         case MessagesDropped(subscription=text, count=count):
-            sentence = f"{text}: {count} dropped, because whoever reads the lines was too slow"
+            sentence = f"{text}: {count} dropped, because the reader of the lines was too slow"
             log.tell("dropped", sentence, subscription=text, count=count)
 
 

@@ -326,7 +326,7 @@ def move(
     """Move a topic to another node, while it is used: nobody sees an error or misses a message.
 
     Its owner is asked through the store in which it claimed the topic, and hands it over. Both nodes have
-    that store (`hansa publish --create --hold --store ADDRESS`); who publishes and subscribes needs none. The
+    that store (`hansa publish --create --hold --store ADDRESS`); publishers and subscribers need none. The
     status is 0 when the topic was moved, and 1 when it stays: the sentence on stderr says why. Ctrl-C or
     SIGTERM takes the request back, unless the topic is on its way already.
 
@@ -343,7 +343,7 @@ def move(
     node
         Where to: a node that takes topics, by its id or by its name in the store. `hansa topics` lists them.
     reason
-        Why, for whoever looks at `hansa handovers`.
+        Why, for people who look at `hansa handovers`.
     within
         How long it may take. What has not moved by then stays where it is.
     store
