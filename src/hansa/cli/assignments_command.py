@@ -1,4 +1,7 @@
-"""`hansa assignments`: which worker has which partition of a group, once or as it changes; and all groups."""
+"""`hansa assignments`: which worker has which partition of a group, once or as it changes; and all groups.
+
+`hansa assignments plan`: what would move now.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hansa.assignment.assignments import Assignments, AssignmentView, all_groups
+from hansa.assignment.planner import Sharing
 from hansa.assignment.topology import Assignment, PartitionUpdated
 from hansa.cli.assignments_board import (
     Workers,
@@ -16,15 +20,19 @@ from hansa.cli.assignments_board import (
     event_facts,
     groups_table,
     in_order,
+    moves_table,
+    plan_object,
+    plan_summary,
     sentence,
     summary,
+    unplaced_table,
     workers_table,
 )
-from hansa.cli.group_options import HERE, GroupOptions, no_group
 from hansa.cli.log_lines import LogLines, counted, visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import HERE, GroupOptions, no_group
 from hansa.errors import BadArgument
 from hansa.runtime.loops import run
 
@@ -70,10 +78,12 @@ def assignments(
     """
     if watch and not group:
         raise BadArgument("--watch shows one group: say which (`hansa assignments` lists them)")
-    run(_show(group, where, tls, watch=watch, as_json=as_json))
+    run(_show_owners(group, where, tls, watch=watch, as_json=as_json))
 
 
-async def _show(group: str, where: GroupOptions, tls: TlsOptions, *, watch: bool, as_json: bool) -> None:
+async def _show_owners(
+    group: str, where: GroupOptions, tls: TlsOptions, *, watch: bool, as_json: bool
+) -> None:
     async with until_stopped() as cut, where.open(tls) as store:
         if not group:
             groups = await all_groups(store, cluster=where.cluster)
@@ -156,3 +166,51 @@ async def tell_events(of: Assignments, view: AssignmentView, log: LogLines) -> N
             continue
         name, more = event_facts(event)
         log.tell(name, sentence(event), **more)
+
+
+# ---- plan ---------------------------------------------------------------------------------------------
+
+
+def plan(
+    group: str, /, *, where: GroupOptions = HERE, as_json: AsJson = False, tls: TlsOptions = NO_TLS
+) -> None:
+    """Tell what would move now if a plan were made, with the reasons; nothing is done.
+
+    It is a dry run, with the workers, partitions, pins and drains as they are at this moment. Below stands
+    what nobody may have, and why. While nothing changes the leader has carried out its plan, and nothing
+    would move.
+
+    Examples:
+
+        hansa assignments plan orders
+        hansa assignments plan orders --json
+
+    Parameters
+    ----------
+    group
+        The group's name.
+    as_json
+        One JSON object for programs.
+    """
+    run(_show_plan(group, where, tls, as_json=as_json))
+
+
+async def _show_plan(group: str, where: GroupOptions, tls: TlsOptions, *, as_json: bool) -> None:
+    async with until_stopped(), where.open(tls) as store:
+        of = where.group(store, group)
+        if not await of.partitions():
+            raise await no_group(of)
+        found = await of.plan()
+        if as_json:
+            print(json.dumps(plan_object(found, cluster=where.cluster, group=group)), flush=True)
+        else:
+            _tell_plan(found, group)
+
+
+def _tell_plan(found: Sharing, group: str) -> None:
+    out = console()
+    if found.moves:
+        out.print(moves_table(found.moves, out.width))
+    if found.unplaced:
+        out.print(unplaced_table(found.unplaced, out.width))
+    print(visible(plan_summary(found, group=group)), flush=True)

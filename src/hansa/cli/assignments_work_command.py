@@ -14,10 +14,10 @@ from hansa.assignment.work import Work
 from hansa.assignment.worker import Worker
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.assignments_board import event_facts, sentence
-from hansa.cli.group_options import HERE, GroupOptions
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions, Whole
 from hansa.cli.stop_signals import StopRequest, stop_signals
+from hansa.cli.store_options import HERE, GroupOptions
 from hansa.coordination.member import NodeInfo
 from hansa.coordination.members import Members
 from hansa.runtime.loops import run
@@ -103,7 +103,7 @@ async def _take_part(store: Store, members: Members, worker: Worker, every: floa
                 leaving = tasks.create_task(_leave(worker, stop), name="leaving when asked to")
                 await worker.run(partial(_count, every=every))
                 leaving.cancel()
-            log.tell("left", f"{worker.node} works for {worker.group} no more", **facts)
+            log.tell("left", f"{worker.node} no longer works for {worker.group}", **facts)
 
 
 async def _leave(worker: Worker, stop: StopRequest) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain, reader_left
-from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.registry_options import (
     NO_TLS,
     PUB,
@@ -23,6 +22,7 @@ from hansa.cli.registry_options import (
     TlsOptions,
     Whole,
 )
+from hansa.cli.standard_streams import part_lines, parts_object, read_payload
 from hansa.demo.books import Latencies
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from hansa.cli.handover_board import as_object, as_table, facts, sentence, summary
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
-from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import until_stopped
+from hansa.cli.store_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.coordination.handover import Handover
 from hansa.coordination.handovers import Handovers, HandoverStuck
 from hansa.errors import StoreUnavailable, TimedOut

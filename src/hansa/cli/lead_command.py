@@ -13,7 +13,7 @@ from hansa.cli.log_lines import by_whom
 from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
-from hansa.cli.session_options import DEFAULTS, SessionOptions, swept
+from hansa.cli.store_options import DEFAULTS, SessionOptions, swept
 from hansa.coordination.election import Election
 from hansa.coordination.following import patient_backoff
 from hansa.coordination.session import Session
@@ -47,7 +47,7 @@ def lead(
     command's own (128 + N for signal N), with --once 75 when leadership was lost or moved, 1 when the store
     cannot be reached at the start; later it is waited for.
 
-    With --move nothing is run: whoever leads is asked to hand over to a node that waits, ahead of all others.
+    With --move nothing is run: the leader is asked to hand over to a node that waits, ahead of all others.
     The leader's command runs on until that node is ready. Then it gets SIGTERM, and SIGKILL after half of the
     time that the move may take, or before the lease can end; the other node leads, and `hansa lead` goes back
     into the line (with --once it ends). If the move fails after that, the command is run again, in the same

@@ -11,7 +11,7 @@ from hansa.cli.log_lines import LogLines, by_whom
 from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
-from hansa.cli.session_options import DEFAULTS, SessionOptions, swept
+from hansa.cli.store_options import DEFAULTS, SessionOptions, swept
 from hansa.coordination.lock import Hold, HolderInfo, Lock
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, HansaError, TimedOut
@@ -47,7 +47,7 @@ def lock(
     are passed on to the command. The status is the command's own (128 + N for signal N), 69 when the lock did
     not become free in time, 75 when it was lost or moved, 1 when the store cannot be reached.
 
-    With --move nothing is run: whoever holds the lock is asked to hand it over to a node that waits, ahead of
+    With --move nothing is run: the holder of the lock is asked to hand it over to a node that waits, ahead of
     all others. The holder's command runs on until that node is ready. Then it gets SIGTERM, and SIGKILL after
     half of the time that the move may take, or before the lease can end; and `hansa lock` ends with 75. If
     the move fails after that, the command is run again, under the same fence. The status is 0 when the lock

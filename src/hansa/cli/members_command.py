@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.log_lines import LogLines, moment_of, visible
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions, Whole
-from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
+from hansa.cli.store_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.coordination.member import (
     Expelled,
     LoopLagged,
@@ -56,7 +56,7 @@ _WORDS: Final[Mapping[type[MembersEvent], tuple[str, str]]] = {
     MemberDown: ("member-down", "is down"),
     MemberLeft: ("member-left", "left"),
     Rejoined: ("rejoined", "(this process) had to join again"),
-    Expelled: ("expelled", "(this process) is a member no more"),
+    Expelled: ("expelled", "(this process) is no longer a member"),
     LoopLagged: ("loop-lagged", "this process was late"),
 }
 

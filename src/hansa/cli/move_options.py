@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, OK, complain
-from hansa.cli.handover_board import epochs, facts, sentence
+from hansa.cli.handover_board import epochs, facts, pause_s, sentence, took_s
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import TlsOptions
-from hansa.cli.session_options import SessionOptions
+from hansa.cli.store_options import SessionOptions
 from hansa.coordination.claim import Standing
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.coordination.handovers import Handovers
@@ -33,9 +33,9 @@ class MoveOptions:
     Parameters
     ----------
     to
-        Run nothing, but ask whoever has it now to hand it over to this node, which waits for it.
+        Run nothing, but ask the present owner to hand it over to this node, which waits for it.
     reason
-        With --move: why, for whoever looks at `hansa handovers`.
+        With --move: why, for people who look at `hansa handovers`.
     within
         With --move: how long it may take; else 30 seconds. What has not moved by then stays where it is.
     """
@@ -65,10 +65,10 @@ def ask_to_move(
     except HansaError as error:
         return complain(COMMANDS[kind], error, as_json=as_json)
     print(json.dumps(facts(record)) if as_json else visible(sentence(record)), flush=True)
-    return status_of_move(record)
+    return _status_of_move(record)
 
 
-def status_of_move(record: Handover) -> int:
+def _status_of_move(record: Handover) -> int:
     """If both the old and the new owner are gone on the way, the next one in line has it."""
     return OK if record.taken_by in ("", record.target) else FAILED
 
@@ -94,10 +94,27 @@ async def moved(
     handovers: Handovers, kind: str, name: str, to: str, *, within: float, reason: str
 ) -> Handover:
     """Ask, and wait. Raises `HandoverWithdrawn` when it stays, and as `Handovers.move`."""
-    record = await handovers.move(kind, name, to, timeout=within, reason=reason)
+    return not_withdrawn(await handovers.move(kind, name, to, timeout=within, reason=reason))
+
+
+def not_withdrawn(record: Handover) -> Handover:
+    """Raises `HandoverWithdrawn` for the record of something that stays where it was."""
     if record.step is HandoverStep.WITHDRAWN:
         raise HandoverWithdrawn(sentence(record), record.reached.value, record.trouble)
     return record
+
+
+def report_move(record: Handover, place: Mapping[str, str], *, paused: str, as_json: bool) -> int:
+    """Report the result of a move, and for how long there was no owner; returns the status.
+
+    `place` is what was moved, as JSON; `paused` what nobody did with it meanwhile.
+    """
+    if as_json:
+        times = {"pause_s": round(pause_s(record), 6), "took_s": round(took_s(record), 6)}
+        print(json.dumps({**facts(record), **place, **times}), flush=True)
+    else:
+        print(visible(f"{sentence(record)}; nobody {paused} it for {pause_s(record):.3f} s"), flush=True)
+    return _status_of_move(record)
 
 
 def tell_moved(log: LogLines, record: Handover) -> None:

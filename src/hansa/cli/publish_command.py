@@ -15,11 +15,10 @@ from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, MeshOptions
-from hansa.cli.payload_argument import read_payload
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
-from hansa.cli.session_options import ClusterName, open_shared_store
-from hansa.cli.standard_streams import read_lines
+from hansa.cli.standard_streams import read_lines, read_payload
 from hansa.cli.stop_signals import Interruption, until_stopped
+from hansa.cli.store_options import ClusterName, open_shared_store
 from hansa.errors import BadArgument, Fenced, HansaError, NoOwner, TimedOut, TopicExists
 from hansa.ids import format_id
 from hansa.runtime.loops import run
@@ -170,7 +169,7 @@ def publish(
     create
         Make the topic first. It must not have an owner yet.
     retain
-        Whoever subscribes later gets the latest message at once; with --create.
+        A later subscriber gets the latest message at once; with --create.
     wait
         Publish when so many nodes have subscribed, and fail if they have not after --timeout; with --create,
         or --mesh pubsub. When not given, one is waited for, and all others that subscribe along with it.

@@ -1,8 +1,10 @@
-"""stdin and stdout: reads and writes that do not stall the program, and the console for tables.
+"""stdin and stdout: payloads and replies, lines that do not stall the program, and the console for tables.
 
-Reads and writes of pipes, files and terminals may block for ever. Each runs in a thread that does not keep
-the process alive, one at a time, on the bare descriptor: Python's own stream objects have locks, which a
-blocked thread would hold when the process ends.
+A payload is typed: as text, as `-` for standard input, or as `@path` for a file. It is read before anything
+else runs, and that may block. While a program runs, nothing may block it, and a read or write of a pipe, a
+file or a terminal may take for ever. So each runs in a thread that does not keep the process alive, one at a
+time, on the bare descriptor: Python's own stream objects have locks, which a blocked thread would hold when
+the process ends.
 
 rich takes 0.1 s to load, and users of JSON or lines should not wait for it. So each function that draws loads
 it, and no module does.
@@ -11,10 +13,14 @@ it, and no module does.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from base64 import b64encode
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from hansa.cli.log_lines import visible
 from hansa.errors import BadArgument
 from hansa.limits import FRAME_BYTES_MAX
 from hansa.runtime.tasks import in_thread
@@ -25,6 +31,53 @@ if TYPE_CHECKING:
 _READ_BYTES: Final = 64 * 1024
 # How long the end of a program waits for the reader to take the last lines.
 FLUSH_S_MAX: Final = 1.0
+
+
+# ---- payloads and replies -----------------------------------------------------------------------------
+
+
+def read_payload(argument: str) -> bytes:
+    """The bytes that the argument stands for; `@@text` is the text `@text`. Raises BadArgument."""
+    if argument == "-":
+        payload = sys.stdin.buffer.read(FRAME_BYTES_MAX + 1)
+    elif argument.startswith("@@"):
+        payload = argument[1:].encode(errors="surrogateescape")
+    elif argument.startswith("@"):
+        payload = _read_file(Path(argument[1:]))
+    else:
+        # Bytes that the shell gave and Python turned into text go out as the same bytes.
+        payload = argument.encode(errors="surrogateescape")
+    if len(payload) > FRAME_BYTES_MAX:
+        raise BadArgument(f"the payload is larger than the {FRAME_BYTES_MAX} bytes that one part may have")
+    return payload
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(FRAME_BYTES_MAX + 1)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise BadArgument(f"{path} cannot be read ({why}); write @@ for text that begins with @") from error
+
+
+def parts_object(parts: list[bytes]) -> dict[str, Any]:
+    """A reply as JSON: as text where all of it is, else as base64."""
+    try:
+        return {"encoding": "utf-8", "parts": [part.decode() for part in parts]}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "parts": [b64encode(part).decode() for part in parts]}
+
+
+def part_lines(part: bytes, *, for_terminal: bool) -> bytes:
+    """A part as lines: it ends with a newline, and a terminal gets no characters that it would obey."""
+    if for_terminal:
+        text = part.decode(errors="backslashreplace")
+        part = "\n".join(map(visible, text.split("\n"))).encode()
+    return part if part.endswith(b"\n") else part + b"\n"
+
+
+# ---- lines --------------------------------------------------------------------------------------------
 
 
 class Lines:
@@ -93,6 +146,9 @@ class Output:
             written = os.write(self._descriptor, chunk)
             self.lines_count += chunk.count(b"\n", 0, written)
             chunk = chunk[written:]
+
+
+# ---- tables -------------------------------------------------------------------------------------------
 
 
 def console() -> Console:

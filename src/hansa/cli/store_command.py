@@ -120,7 +120,7 @@ def tell_ready(server: StoreServer, log: LogLines) -> None:
     if found.given_up is not None:
         log.tell(
             "given-up",
-            f"the end of the journal is given up, whoever was told of it: {found.given_up}",
+            f"the end of the journal is given up, answered or not: {found.given_up}",
             reason=found.given_up,
         )
     if found.is_after_failure:

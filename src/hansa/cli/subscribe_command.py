@@ -12,9 +12,8 @@ from typing import Annotated, Any
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, MeshOptions
-from hansa.cli.payload_argument import parts_object
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
-from hansa.cli.standard_streams import Output
+from hansa.cli.standard_streams import Output, parts_object
 from hansa.cli.stop_signals import until_stopped
 from hansa.ids import format_id
 from hansa.runtime.loops import run
@@ -73,13 +72,13 @@ def tell_event(log: LogLines, event: SpotEvent) -> None:
             sentence = f"{_name(text, topic)}: active, owned by {format_id(owner)}"
             log.tell("active", sentence, subscription=text, topic=topic, owner=format_id(owner))
         case SubscriptionSuspended(subscription=text, topic=topic, owner=owner):
-            sentence = f"{_name(text, topic)}: pending, {format_id(owner)} owns it no more"
+            sentence = f"{_name(text, topic)}: pending, {format_id(owner)} no longer owns it"
             log.tell("pending", sentence, subscription=text, topic=topic, owner=format_id(owner))
         case MessagesMissed(subscription=text, topic=topic, count=count):
             sentence = f"{_name(text, topic)}: {count} missed on their way from the owner"
             log.tell("missed", sentence, subscription=text, topic=topic, count=count)
         case MessagesDropped(subscription=text, count=count):
-            sentence = f"{text}: {count} dropped, because whoever reads the lines was too slow"
+            sentence = f"{text}: {count} dropped, because the reader of the lines was too slow"
             log.tell("dropped", sentence, subscription=text, count=count)
 
 

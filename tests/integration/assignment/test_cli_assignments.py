@@ -163,7 +163,7 @@ def test_a_plan_says_what_would_move_and_what_nobody_may_have(start: Start, wher
     zoe = works(start, "zoe")
     assert gets(zoe, 1) == ["p0"]
     status, out, _ = asked(where, "pin", "orders", "p0", "--off")
-    assert "p0 is pinned no more" in out
+    assert "p0 is no longer pinned" in out
 
 
 @pytest.mark.spec("ASG-11")

@@ -14,8 +14,8 @@ from rich.console import Console
 from hansa.assignment import Assignments, AssignmentView, Partition
 from hansa.assignment.topology import EntryNote
 from hansa.cli import assignments_command
+from hansa.cli.assignments_changes import wait_until_drained
 from hansa.cli.assignments_command import draw, tell_events
-from hansa.cli.assignments_drain_command import wait_until_drained
 from hansa.cli.log_lines import LogLines
 from hansa.coordination import Members, NodeInfo, Placement
 from hansa.errors import TimedOut

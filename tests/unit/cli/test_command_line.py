@@ -1,9 +1,8 @@
-"""What is typed: payloads, lists of endpoints, and how replies and errors are shown."""
+"""What is typed, and how errors, commands and services are shown."""
 
 import io
 import json
 import re
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,7 +10,6 @@ from rich.console import Console
 from hansa.cli import program
 from hansa.cli.arguments import Declaration
 from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
-from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.program import COMMANDS, FAMILIES, load
 from hansa.cli.services_command import as_object, as_table, summary
 from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut, TopicExists
@@ -28,33 +26,6 @@ def provider(service: str = "shout", **more: object) -> ProviderInfo:
         **more,
     }
     return ProviderInfo(**values)  # type: ignore[arg-type]
-
-
-def test_a_payload_is_text_or_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_bytes(b"\x00\xff")
-    assert read_payload("grüße") == "grüße".encode()
-    assert read_payload(f"@{tmp_path}/file") == b"\x00\xff"
-    assert read_payload("@@file") == b"@file"
-    assert read_payload("") == b""
-    assert read_payload("\udcff") == b"\xff"
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
-    assert read_payload("-") == b"piped"
-    with pytest.raises(BadArgument, match="@@"):
-        read_payload(f"@{tmp_path}/none")
-    monkeypatch.setattr("hansa.cli.payload_argument.FRAME_BYTES_MAX", 3)
-    with pytest.raises(BadArgument, match="larger"):
-        read_payload("four")
-
-
-def test_replies_are_json_as_text_or_as_base64() -> None:
-    assert parts_object([b"a", "ü".encode()]) == {"encoding": "utf-8", "parts": ["a", "ü"]}
-    assert parts_object([b"a", b"\xff"]) == {"encoding": "base64", "parts": ["YQ==", "/w=="]}
-
-
-def test_a_terminal_gets_lines_and_nothing_that_it_obeys() -> None:
-    assert part_lines(b"two\nlines", for_terminal=True) == b"two\nlines\n"
-    assert part_lines(b"\x1b[2J\xff", for_terminal=True) == b"\\x1b[2J\\xff\n"
-    assert part_lines(b"\x1b[2J\xff\n", for_terminal=False) == b"\x1b[2J\xff\n"
 
 
 def test_the_exit_status_says_whose_fault_it_is(capsys: pytest.CaptureFixture[str]) -> None:

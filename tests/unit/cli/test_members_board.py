@@ -109,7 +109,7 @@ def test_a_time_that_is_none_is_no_failure(moment: float, text: str) -> None:
         (MemberDown(member=DOWN, reason="r", revision=1), "b is down: r"),
         (MemberLeft(member=DOWN, reason="r", revision=1), "b left: r"),
         (Rejoined(member=DOWN, reason="r"), "b (this process) had to join again: r"),
-        (Expelled(member=DOWN, reason="r"), "b (this process) is a member no more: r"),
+        (Expelled(member=DOWN, reason="r"), "b (this process) is no longer a member: r"),
         (LoopLagged(lag_s=1.5, reason="r"), "this process was late: r"),
     ],
 )

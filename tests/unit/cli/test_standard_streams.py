@@ -1,15 +1,17 @@
-"""Reading and writing while the other end of a pipe does what it likes."""
+"""Payloads and replies; reading and writing while the other end of a pipe does what it likes."""
 
 import asyncio
+import io
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansa.cli.standard_streams import Lines, Output, read_lines
+from hansa.cli.standard_streams import Lines, Output, part_lines, parts_object, read_lines, read_payload
 from hansa.errors import BadArgument
 
 WITHIN_S = 20.0
@@ -32,6 +34,36 @@ def pipe() -> Iterator[Pipe]:
     pipe = Pipe()
     yield pipe
     pipe.close()
+
+
+# -- payloads and replies
+
+
+def test_a_payload_is_text_or_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"\x00\xff")
+    assert read_payload("grüße") == "grüße".encode()
+    assert read_payload(f"@{tmp_path}/file") == b"\x00\xff"
+    assert read_payload("@@file") == b"@file"
+    assert read_payload("") == b""
+    assert read_payload("\udcff") == b"\xff"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
+    assert read_payload("-") == b"piped"
+    with pytest.raises(BadArgument, match="@@"):
+        read_payload(f"@{tmp_path}/none")
+    monkeypatch.setattr("hansa.cli.standard_streams.FRAME_BYTES_MAX", 3)
+    with pytest.raises(BadArgument, match="larger"):
+        read_payload("four")
+
+
+def test_replies_are_json_as_text_or_as_base64() -> None:
+    assert parts_object([b"a", "ü".encode()]) == {"encoding": "utf-8", "parts": ["a", "ü"]}
+    assert parts_object([b"a", b"\xff"]) == {"encoding": "base64", "parts": ["YQ==", "/w=="]}
+
+
+def test_a_terminal_gets_lines_and_nothing_that_it_obeys() -> None:
+    assert part_lines(b"two\nlines", for_terminal=True) == b"two\nlines\n"
+    assert part_lines(b"\x1b[2J\xff", for_terminal=True) == b"\\x1b[2J\\xff\n"
+    assert part_lines(b"\x1b[2J\xff\n", for_terminal=False) == b"\x1b[2J\xff\n"
 
 
 # -- lines

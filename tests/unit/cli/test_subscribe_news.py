@@ -42,7 +42,7 @@ def told(say: Callable[[LogLines], None], *, as_json: bool = False) -> list[str]
         ),
         (
             SubscriptionSuspended(subscription="chat:a", topic="chat:a", owner=OWNER),
-            "chat:a: pending, 01:61626364 owns it no more",
+            "chat:a: pending, 01:61626364 no longer owns it",
             {"event": "pending", "subscription": "chat:a", "topic": "chat:a", "owner": "01:61626364"},
         ),
         (
@@ -52,7 +52,7 @@ def told(say: Callable[[LogLines], None], *, as_json: bool = False) -> list[str]
         ),
         (
             MessagesDropped(subscription="chat:*", count=1234),
-            "chat:*: 1234 dropped, because whoever reads the lines was too slow",
+            "chat:*: 1234 dropped, because the reader of the lines was too slow",
             {"event": "dropped", "subscription": "chat:*", "count": 1234},
         ),
     ],

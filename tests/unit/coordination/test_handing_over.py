@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hansa.cli.session_options import swept
+from hansa.cli.store_options import swept
 from hansa.coordination import (
     Election,
     HandoverAdvanced,

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 from rich.console import Console
 
-from hansa.cli.raft_board import (
+from hansa.cli.raft_command import (
     as_table,
     beginnings,
     figures,
