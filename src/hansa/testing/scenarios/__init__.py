@@ -15,7 +15,6 @@
 - `assignments`: work that is shared out among workers. `assignment_truth`: its books.
 """
 
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.assignments import AssignmentScenario
 from hansa.testing.scenarios.elections import Elections
 from hansa.testing.scenarios.handovers import HandoverScenario
@@ -28,6 +27,7 @@ from hansa.testing.scenarios.router_dealer import RouterDealer
 from hansa.testing.scenarios.spot_mesh import SpotMesh
 from hansa.testing.scenarios.topic_claims import TopicClaiming
 from hansa.testing.scenarios.topic_moves import TopicMoves
+from hansa.testing.simulation import Scenario
 
 __all__ = [
     "SCENARIOS",

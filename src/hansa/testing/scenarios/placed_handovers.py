@@ -20,13 +20,12 @@ from typing import ClassVar, Final
 from hansa.chance import Chance
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.store.values import EventKind, KeyValue, WatchBatch
-from hansa.testing.faults import FaultPlan
+from hansa.testing.faults import FaultPlan, draw_store_plan
 from hansa.testing.host import Host
 from hansa.testing.life import LifeState
 from hansa.testing.scenarios.handover_truth import FOLLOWERS
 from hansa.testing.scenarios.placements import ENTRIES, KEYS, PREFIX, RECORDS, TIMEOUT_S, Placements
 from hansa.testing.scenarios.strikes import StruckStore, Victim, cells, draw_strike
-from hansa.testing.store_faults import draw_store_plan
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
 

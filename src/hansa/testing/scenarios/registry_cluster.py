@@ -26,7 +26,6 @@ from hansa.chance import Chance
 from hansa.services.registry import Registry
 from hansa.testing.faults import FaultPlan, Pause
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.calling import Calling, entries
 from hansa.testing.scenarios.cluster import (
     CALLERS,
@@ -42,6 +41,7 @@ from hansa.testing.scenarios.cluster import (
 )
 from hansa.testing.scenarios.offering import Offering, registered
 from hansa.testing.scenarios.offers import Entry, View
+from hansa.testing.simulation import Scenario
 from hansa.testing.world import World
 from hansa.transport import Sub
 from hansa.wire.listing import SERVICE_LIST, ListReader, ServiceList

@@ -25,11 +25,10 @@ from hansa.coordination.member import MemberStatus, NodeInfo
 from hansa.coordination.members import Members
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue, WatchBatch
-from hansa.testing.faults import FaultPlan
+from hansa.testing.faults import FaultPlan, draw_rewinds, draw_store_plan
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.roster_truth import RosterTruth, RosterView
-from hansa.testing.store_faults import draw_rewinds, draw_store_plan
+from hansa.testing.simulation import Scenario
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
