@@ -11,7 +11,8 @@
   the books of delivered messages. `moving_living`: the programs of nodes.
 - `handovers`: locks and offices, handed over. `handover_truth`: its books. `strikes`: trouble at one step.
 - `placements`: entries that a leader places on the nodes that are there, and trouble when it moves them.
-- `assignments`: work that is shared out among workers. `assignment_truth`: its books.
+- `assignments`: work that is shared out among workers. `assignment_truth`: its books. `assignment_facts`:
+  what the books go by.
 """
 
 from hansa.testing.scenarios.assignments import AssignmentScenario

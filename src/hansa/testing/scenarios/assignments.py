@@ -60,8 +60,8 @@ from hansa.limits import STORE_TIMEOUT_S, STORE_TXN_COUNT_MAX
 from hansa.store.values import Compare, KeyValue, Operation, Outcome, Put, WatchBatch
 from hansa.testing.faults import FaultPlan, draw_rewinds, draw_store_plan
 from hansa.testing.host import Host
+from hansa.testing.scenarios.assignment_facts import RunningSums
 from hansa.testing.scenarios.assignment_truth import ACTS, AssignmentTruth, PlanStep
-from hansa.testing.scenarios.running_sums import RunningSums
 from hansa.testing.scenarios.strikes import (
     HARMS,
     STEPS,
