@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hansa.testing import Simulation
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
-from hansa.testing.scenarios.roster_truth import RosterTruth
+from hansa.testing.scenarios.roster import RosterTruth
+from hansa.testing.simulation import Scenario
 from tests.support.gate_seeds import COUNTED_SEEDS
 
 EVERYWHERE = {

@@ -9,7 +9,7 @@ from hansa.coordination.handover import HandoverStep
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import HandoverScenario, PlacedHandovers
 from hansa.testing.scenarios.handovers import CELLS
-from hansa.testing.scenarios.placed_handovers import CELLS as PLACED_CELLS
+from hansa.testing.scenarios.placements import CELLS as PLACED_CELLS
 from tests.support.gate_seeds import gate_seeds
 
 # Of the gate: in their runs it is counted what happens. Some of all steps, victims, harms and moments.

@@ -22,8 +22,8 @@ from hansa.runtime.mailboxes import EventFeeds
 from hansa.store.memory import LoopKeeping
 from hansa.store.mvcc import Mvcc
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put, prefix_range
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
+from hansa.testing.simulation import Scenario
 from hansa.testing.store_host import DriftingClock, StoreHost
 from hansa.testing.store_link import StoreLink
 from tests.support.planted_bugs import first_failure

@@ -19,7 +19,7 @@ from hansa.keys import Keys
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put
 from hansa.testing.scenarios import HandoverScenario, PlacedHandovers
 from hansa.testing.scenarios.handovers import CELLS
-from hansa.testing.scenarios.placed_handovers import CELLS as PLACED_CELLS
+from hansa.testing.scenarios.placements import CELLS as PLACED_CELLS
 from hansa.testing.scenarios.strikes import Moment, Victim
 from hansa.testing.store_link import StoreLink
 from tests.support.planted_bugs import first_failure

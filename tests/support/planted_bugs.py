@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from hansa.testing import Simulation, SimulationFailed
-from hansa.testing.scenario import Scenario
+from hansa.testing.simulation import Scenario
 
 FOLDER = Path(__file__).parents[1] / "simulation"
 FOUND_BY = FOLDER / "found_by.json"

@@ -11,13 +11,11 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
 - `handoff`: what a worker saves of a partition for the next owner.
 - `topology`: the workers of a group, the owner of each partition, and the events that report changes.
 - `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
-- `work`: a partition that this process works on. `worker`: a process that takes its share. `mode`: what a
-  worker needs of its mode.
-- `store_mode`: how partitions come and go when a leader places them.
-- `kafka_mode`: how they come and go in a Kafka group. `kafka_group`: a member of such a group, and its
-  messages. `kafka_share`: decides what the member does about each partition. `kafka_entries`: the entries in
-  the store, which name the owners. `kafka_lookout`: finds out whether the member has missed an assignment.
-  `kafka_sweep`: how long handoffs are kept.
+- `work`: a partition that this process works on. `worker`: a process that takes its share.
+- `store_mode`: what a worker needs of its mode, and how partitions come and go when a leader places them.
+- `kafka_mode`: how they come and go in a Kafka group. `kafka_group`: a member of such a group and its
+  messages, and whether it has missed an assignment. `kafka_share`: decides what the member does about each
+  partition. `kafka_entries`: the entries in the store, which name the owners, and how long handoffs are kept.
 """
 
 from typing import TYPE_CHECKING
@@ -29,12 +27,11 @@ if TYPE_CHECKING:
     from hansa.assignment.assignments import Assignments, AssignmentView, all_groups
     from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs, SavedHandoff
     from hansa.assignment.kafka_mode import KafkaMode, KafkaModeStats
-    from hansa.assignment.mode import Mode
     from hansa.assignment.partition import GroupSettings, Partition
     from hansa.assignment.plan import Plan, PlanState
     from hansa.assignment.planner import Candidate, Move, Sharing, may_have, share_out
     from hansa.assignment.rebalancing import RebalancingStats
-    from hansa.assignment.store_mode import StoreMode
+    from hansa.assignment.store_mode import Mode, StoreMode
     from hansa.assignment.topology import (
         Assignment,
         HandoffFailed,
@@ -62,12 +59,11 @@ else:
             "hansa.assignment.assignments": "AssignmentView Assignments all_groups",
             "hansa.assignment.handoff": "FailedHandoff Handoff Handoffs SavedHandoff",
             "hansa.assignment.kafka_mode": "KafkaMode KafkaModeStats",
-            "hansa.assignment.mode": "Mode",
             "hansa.assignment.partition": "GroupSettings Partition",
             "hansa.assignment.plan": "Plan PlanState",
             "hansa.assignment.planner": "Candidate Move Sharing may_have share_out",
             "hansa.assignment.rebalancing": "RebalancingStats",
-            "hansa.assignment.store_mode": "StoreMode",
+            "hansa.assignment.store_mode": "Mode StoreMode",
             "hansa.assignment.topology": (
                 "Assignment HandoffFailed PartitionAssigned PartitionLost PartitionRevoked PartitionUpdated "
                 "TopologyBook TopologyEvent WorkerInfo"

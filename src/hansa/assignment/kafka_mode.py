@@ -20,7 +20,7 @@ description of the group names it.
 The offset that was stored with the state decides where reading goes on. Kafka's committed offset says where a
 partition without a handoff begins, and shows others how far the work is.
 
-A member that has missed what the broker assigned to it (see `kafka_lookout`) leaves the group in good order,
+A member that has missed what the broker assigned to it (see `kafka_group`) leaves the group in good order,
 and another one joins in its place.
 
 A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
@@ -40,17 +40,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hansa.assignment.handoff import Handoff
-from hansa.assignment.kafka_entries import KafkaEntries, read_entry, revision_of
+from hansa.assignment.kafka_entries import KafkaEntries, KafkaSweep, read_entry, revision_of
 from hansa.assignment.kafka_group import (
     ConfluentMember,
     GroupMember,
+    KafkaLookout,
     KafkaSettings,
     OpenMember,
     PartitionFlow,
     Protocols,
     import_client,
 )
-from hansa.assignment.kafka_lookout import KafkaLookout
 from hansa.assignment.kafka_share import (
     AskWork,
     BeginWork,
@@ -67,7 +67,6 @@ from hansa.assignment.kafka_share import (
     is_believed,
     names_of,
 )
-from hansa.assignment.kafka_sweep import KafkaSweep
 from hansa.assignment.work import WorkState
 from hansa.coordination.following import TROUBLE, changes, patient_backoff
 from hansa.coordination.placed import PlacedClaim

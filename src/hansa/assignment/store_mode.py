@@ -1,8 +1,9 @@
-"""Store mode: a leader places a group's partitions on its workers. On a store of any kind, raft groups too.
+"""A worker's mode, and store mode: a leader places a group's partitions on its workers.
 
-`StoreMode` must: own what the leader places on this process's session, and nothing else; say that it is ready
-for what is offered to it, unless the worker leaves; tell the worker when the leader wants a partition to go
-elsewhere, once the next owner is ready; and take its turn to lead the group.
+`Mode` is what a worker asks of its mode. `StoreMode` is for a store of any kind, raft groups too. It must:
+own what the leader places on this process's session, and nothing else; say that it is ready for what is
+offered to it, unless the worker leaves; tell the worker when the leader wants a partition to go elsewhere,
+once the next owner is ready; and take its turn to lead the group.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hansa.assignment.assigner import Assigner
 from hansa.assignment.rebalancing import RebalancingStats
@@ -24,6 +25,28 @@ from hansa.store.values import Operation
 
 if TYPE_CHECKING:
     from hansa.assignment.worker import Worker
+
+
+class Mode(Protocol):
+    """How partitions come to a worker, and leave it: what a worker asks of its mode."""
+
+    def attach(self, worker: Worker) -> None:
+        """Called before anything else."""
+
+    async def run(self) -> None:
+        """Run until cancelled; call `begin` and `ask` as partitions come and go. Raises `AlreadyClosed`."""
+
+    async def began(self, claim: PlacedClaim) -> None:
+        """The worker has read what the last owner left."""
+
+    def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
+        """Operations to carry out together with the last save, if any."""
+
+    async def let_go(self, claim: PlacedClaim) -> None:
+        """Let another worker own it: all notes are saved. Raises `HandoverWithdrawn`: it stays here."""
+
+    async def leave(self, timeout: float) -> None:
+        """Take nothing more, and give everything up, in good order; `run` goes on meanwhile."""
 
 
 class StoreMode:

@@ -20,9 +20,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs, HandoffSave, Recover, SavedHandoff
-from hansa.assignment.mode import Mode
 from hansa.assignment.partition import Partition
-from hansa.assignment.store_mode import StoreMode
+from hansa.assignment.store_mode import Mode, StoreMode
 from hansa.assignment.topology import (
     HandoffFailed,
     PartitionAssigned,

@@ -11,8 +11,8 @@
 
 Programs run on hosts unchanged: each is given its host, and through it a network, a clock and chance.
 
-- `simulation`: plays a `scenario` from a seed. `faults`, `store_faults`: what goes wrong, drawn beforehand.
-- `world`: the hosts, their network and the clock. `history`: what happened, in order.
+- `simulation`: a scenario, and playing it from a seed. `faults`: what goes wrong, drawn beforehand.
+- `world`: the hosts, their network, the clock, and what happened, in order.
 - `host`: a simulated machine. `life`: one run of its program.
 - `loop`: the event loop without a clock, and what it refuses to do.
 - `network`: streams between hosts, and each direction of them.
@@ -27,7 +27,6 @@ And a judge of histories of calls, from a simulation or anywhere else: `check_li
 
 from hansa.testing.calls import Call, CallLog, OpenCall
 from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, Rewind, SlowLink, Stop, draw_plan
-from hansa.testing.history import Fact, History
 from hansa.testing.host import Host, SimClock
 from hansa.testing.linearizability import Counterexample, Judgement, Verdict, check_linearizability
 from hansa.testing.loop import Deadlocked, NotSimulated, SimLoop, Stuck
@@ -46,11 +45,10 @@ from hansa.testing.models import (
     Write,
 )
 from hansa.testing.network import NetworkSettings, SimNetwork
-from hansa.testing.scenario import Scenario
-from hansa.testing.simulation import Failure, Outcome, Simulation, SimulationFailed
+from hansa.testing.simulation import Failure, Outcome, Scenario, Simulation, SimulationFailed
 from hansa.testing.store_host import StoreHost, StoreTrouble
 from hansa.testing.store_link import StoreLink
-from hansa.testing.world import Broken, World
+from hansa.testing.world import Broken, Fact, History, World
 
 __all__ = [
     "UNKNOWN",

@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import SCENARIOS
-from hansa.testing.simulation import Outcome, Simulation, SimulationFailed
+from hansa.testing.simulation import Outcome, Scenario, Simulation, SimulationFailed
 
 FAILURES_SHOWN_MAX = 3
 PLAIN_REPORTS_COUNT = 10

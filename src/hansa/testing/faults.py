@@ -1,7 +1,8 @@
 """The faults of a run, as values: drawn from the seed, played at their time, left out one by one.
 
 A plan is drawn before the run and from its own stream of chance, so that leaving a fault out does not change
-the others. That is what makes a failing plan shrinkable.
+the others. That is what makes a failing plan shrinkable. `draw_plan` draws faults between any hosts,
+`draw_store_plan` and `draw_rewinds` those between a store and its clients: leases are lost, and almost lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from hansa.testing.world import World
 
 FAULTS_MAX = 12
 LASTING_S_MAX = 12.0
+STORE_FAULTS_MAX = 20
+REWINDS_MAX = 2
+# The share of all seeds in which the store goes back: in these less can be said of what is true.
+REWIND_PROBABILITY = 0.25
+# Most faults between a store and its clients hit one client: all suffer alike when the store does.
+STORE_PROBABILITY = 0.2
 
 
 class Fault(Protocol):
@@ -161,6 +168,13 @@ class Refusal(_Timed):
         world.network.refuse(self.host, refusing=False)
 
 
+# The kinds of faults that a plan may use, and the rates of slow links: between any hosts, and around a store.
+KINDS: tuple[Callable[..., Fault], ...] = (Cut, Pause, Crash, Stop, Reset, SlowLink, Refusal)
+RATES = (100.0, 2_000.0, 50_000.0)
+STORE_KINDS: tuple[Callable[..., Fault], ...] = (Cut, Cut, Pause, Crash, Stop, SlowLink, Refusal)
+STORE_RATES = (100.0, 400.0, 2_000.0)
+
+
 def draw_plan(
     chance: Chance,
     hosts: Sequence[str],
@@ -174,41 +188,88 @@ def draw_plan(
     Faults begin from `begins_s` to `chaos_s`. `pairs` are those whose connections may suffer; by default any
     two.
     """
-    kinds = [kind for kind in _KINDS if chance.flip(0.6)]
+    kinds = [kind for kind in KINDS if chance.flip(0.6)]
     pairs = list(combinations(hosts, 2)) if pairs is None else pairs
     if not kinds or not pairs:
         return ()
-    faults = []
+    faults: list[Fault] = []
     for _ in range(chance.below(FAULTS_MAX + 1)):
         at_s = chance.uniform(begins_s, chaos_s)
         # Short faults heal before anything notices, long ones outlast every timeout.
         lasting_s = chance.uniform(0.0, chance.choose((0.2, 2.0, LASTING_S_MAX)))
         kind, pair = chance.choose(kinds), chance.choose(pairs)
-        faults.append(_drawn(kind, chance, at_s, lasting_s, hosts, pair))
+        if kind is Reset:
+            faults.append(Reset(at_s=at_s, lasting_s=0.0, a=pair[0], b=pair[1]))
+        elif kind is Cut or kind is SlowLink:
+            faults.append(_between(kind, chance, at_s, lasting_s, pair, RATES))
+        else:
+            faults.append(_of_host(kind, chance, at_s, lasting_s, chance.choose(hosts)))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 
-def _drawn(
+def draw_store_plan(
+    chance: Chance,
+    clients: Sequence[str],
+    store: str,
+    *,
+    chaos_s: float,
+    ttl_s: float,
+    begins_s: float = 0.0,
+) -> FaultPlan:
+    """A plan for a store whose clients have leases of `ttl_s`. Each seed uses some kinds of faults only.
+
+    Faults begin from `begins_s` to `chaos_s`.
+    """
+    kinds = [kind for kind in STORE_KINDS if chance.flip(0.6)]
+    if not kinds:
+        return ()
+    faults: list[Fault] = []
+    for _ in range(chance.below(STORE_FAULTS_MAX + 1)):
+        at_s = chance.uniform(begins_s, chaos_s)
+        # Short enough for a lease to survive, about as long as a lease, or longer than everything.
+        lasting_s = chance.uniform(0.0, chance.choose((0.6, 1.5, 4.0)) * ttl_s)
+        is_of_store = chance.flip(STORE_PROBABILITY)
+        kind, client = chance.choose(kinds), chance.choose(clients)
+        if kind is Cut or kind is SlowLink:
+            faults.append(_between(kind, chance, at_s, lasting_s, (client, store), STORE_RATES))
+        else:
+            host = store if is_of_store or kind is Refusal else client
+            faults.append(_of_host(kind, chance, at_s, lasting_s, host))
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))
+
+
+def draw_rewinds(chance: Chance, store: str, *, chaos_s: float, ttl_s: float) -> FaultPlan:
+    """In some seeds the store goes back, once or twice: by a moment, or by more than a lease lasts."""
+    if not chance.flip(REWIND_PROBABILITY):
+        return ()
+    rewinds = []
+    for _ in range(1 + chance.below(REWINDS_MAX)):
+        lasting_s = chance.uniform(0.0, chance.choose((0.3, 1.5, 4.0)) * ttl_s)
+        rewinds.append(
+            Rewind(at_s=chance.uniform(0.0, max(chaos_s - lasting_s, 0.0)), lasting_s=lasting_s, host=store)
+        )
+    return tuple(sorted(rewinds, key=lambda rewind: rewind.at_s))
+
+
+def _between(
     kind: Callable[..., Fault],
     chance: Chance,
     at_s: float,
     lasting_s: float,
-    hosts: Sequence[str],
     pair: tuple[str, str],
+    rates: Sequence[float],
 ) -> Fault:
-    if kind is Reset:
-        return Reset(at_s=at_s, lasting_s=0.0, a=pair[0], b=pair[1])
-    if kind is Cut or kind is SlowLink:
-        source, target = pair if chance.flip(0.5) else pair[::-1]
-        if kind is Cut:
-            both_ways = chance.flip(0.5)
-            return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=both_ways)
-        rate = chance.choose((100.0, 2_000.0, 50_000.0))
-        return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
-    host = chance.choose(hosts)
+    """A cut or a slow link between two hosts, in one direction or, for some cuts, in both."""
+    source, target = pair if chance.flip(0.5) else pair[::-1]
+    if kind is Cut:
+        both_ways = chance.flip(0.5)
+        return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=both_ways)
+    rate = chance.choose(rates)
+    return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
+
+
+def _of_host(kind: Callable[..., Fault], chance: Chance, at_s: float, lasting_s: float, host: str) -> Fault:
+    """A fault of one host."""
     if kind is Crash:
         return Crash(at_s=at_s, lasting_s=lasting_s, host=host, silent=chance.flip(0.4))
     return kind(at_s=at_s, lasting_s=lasting_s, host=host)
-
-
-_KINDS: tuple[Callable[..., Fault], ...] = (Cut, Pause, Crash, Stop, Reset, SlowLink, Refusal)

@@ -12,11 +12,11 @@ import asyncio
 from collections import Counter, deque
 from contextvars import Context
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hansa.chance import Chance
 from hansa.endpoint import Endpoint
 from hansa.errors import BadEndpoint, Unavailable
-from hansa.testing.history import History
 from hansa.testing.life import Life, life_of
 from hansa.testing.loop import ScheduledCall, SimLoop
 from hansa.transport.memory_network import (
@@ -28,6 +28,9 @@ from hansa.transport.memory_network import (
     Place,
     Wire,
 )
+
+if TYPE_CHECKING:
+    from hansa.testing.world import History
 
 OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 

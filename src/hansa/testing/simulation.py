@@ -1,23 +1,62 @@
-"""Plays a scenario from a seed, and makes a failure small enough to read."""
+"""A scenario, and playing it from a seed; a failure is made small enough to read.
+
+A run has a chaotic phase, in which faults come and go and only safety is checked, and a quiet phase, in which
+everything is healed and liveness is checked: everything that had to happen in the end has happened.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from textwrap import indent
+from typing import ClassVar
 
+from hansa.chance import Chance
 from hansa.errors import InvariantBroken
-from hansa.testing.faults import Fault, FaultPlan
+from hansa.testing.faults import Fault, FaultPlan, draw_plan
 from hansa.testing.loop import Deadlocked, Stuck
-from hansa.testing.scenario import Scenario
 from hansa.testing.world import Broken, World
 
 HISTORY_SHOWN_COUNT = 40
 SHRINK_TRIES_MAX = 40
 SETTLE_POLL_S = 0.25
 STOP_S_MAX = 60.0
+
+
+class Scenario:
+    """The part of a simulation that you write. One object plays one run."""
+
+    name: ClassVar[str]
+    chaos_s: ClassVar[float] = 20.0
+    quiet_s: ClassVar[float] = 120.0
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def begin(self) -> None:
+        """Add hosts to the world and start them. Draw only from streams forked off the world's chance."""
+        raise NotImplementedError
+
+    def pairs(self) -> Sequence[tuple[str, str]] | None:
+        """Hosts that talk to each other, or None for all: a fault between others would harm nothing."""
+        return None
+
+    def plan(self, chance: Chance) -> FaultPlan:
+        """The faults of this run, drawn from this stream alone, after `begin`."""
+        return draw_plan(chance, list(self.world.hosts), chaos_s=self.chaos_s, pairs=self.pairs())
+
+    def check(self) -> None:
+        """Raise through `world.fail` if something is wrong now. Called after each fault and at the end."""
+
+    def calm(self) -> None:
+        """The quiet phase begins: all faults are over and all hosts are up."""
+
+    def unsettled(self) -> str:
+        """What is still missing, or the empty string. Called again and again in the quiet phase."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hansa.assignment import kafka_lookout
+from hansa.assignment import kafka_group
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs
 from hansa.assignment.kafka_group import Protocols
@@ -387,7 +387,7 @@ async def test_a_revocation_that_was_lost_on_its_way_holds_no_rebalance_up(
     kafka: Kafka, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_real(kafka, "knows little of the new protocol")
-    monkeypatch.setattr(kafka_lookout, "KAFKA_LOOK_S_MIN", 0.5)
+    monkeypatch.setattr(kafka_group, "KAFKA_LOOK_S_MIN", 0.5)
     topic = await kafka.create_topic(unused("orders"), 4)
     group, stream = unused("group"), Stream(kafka.address, topic, 4)
     await stream.write(10)

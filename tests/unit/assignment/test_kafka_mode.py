@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
-from hansa.assignment import kafka_lookout
+from hansa.assignment import kafka_group
 from hansa.assignment.handoff import FailedHandoff, Handoff, Handoffs
 from hansa.assignment.kafka_group import ConfluentMember, KafkaSettings, as_error
 from hansa.assignment.kafka_mode import KafkaMode
@@ -514,7 +514,7 @@ async def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
 
 @pytest.fixture
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_lookout, "KAFKA_LOOK_S_MIN", 0.02)
+    monkeypatch.setattr(kafka_group, "KAFKA_LOOK_S_MIN", 0.02)
 
 
 @pytest.mark.spec("ASG-03")

@@ -1,8 +1,7 @@
 """The books of a group that shares work out: the owners, what was saved, and which moves a plan allows.
 
 Everything is computed from the store's keys, at each revision, by rules of its own; the code that is judged
-has no part in it. The work on a partition is a running sum over its messages, with one state for each last
-offset: so a saved state shows whether it includes each message once, and in order.
+has no part in it (`assignment_facts`).
 
 A leader decides by what it has heard, and its requests may come late. So a write of the leader is right if it
 was right at some moment of the last `GRACE_S` seconds (`Lately`).
@@ -11,7 +10,6 @@ was right at some moment of the last `GRACE_S` seconds (`Lately`).
 from __future__ import annotations
 
 import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,16 +25,15 @@ from hansa.assignment.rebalancing import asked_by
 from hansa.assignment.topology import WorkerInfo, election_of, handovers_of
 from hansa.assignment.work import Work
 from hansa.coordination.handover import Handover, HandoverStep
-from hansa.coordination.member import NodeInfo, NodeRecord
+from hansa.coordination.member import NodeRecord
 from hansa.coordination.placed import PlacedClaim, Placement
 from hansa.errors import BadRecord
 from hansa.keys import Keys, unquoted
 from hansa.store.values import Event, EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
+from hansa.testing.scenarios.assignment_facts import KnownNode, Lately, RunningSums, SavedHead, saved_state
 from hansa.testing.scenarios.handover_truth import FOLLOWERS
-from hansa.testing.scenarios.lately import Lately
-from hansa.testing.scenarios.running_sums import RunningSums
 from hansa.testing.store_host import StoreHost
 
 __all__ = ["ACTS", "AssignmentTruth", "PlanStep"]
@@ -72,22 +69,6 @@ class PlanStep(Enum):
     HEAD = "the head of a plan"
     PLACED = "an owner, without any hand-over"
     ENDED = "the end of a plan"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """What the store says of a node: the lease of its record, and whether it works for the group."""
-
-    lease: int = 0
-    info: NodeInfo | None = None
-    worker: WorkerInfo | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Saved:
-    epoch: int = 0
-    number: int = 0
-    last_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -135,10 +116,10 @@ class AssignmentTruth:
         self.worked: dict[str, int] = {}
         """By partition, the last epoch in which a worker has worked on it since this was cleared."""
         self._epochs: dict[str, int] = {}
-        self._saved: dict[str, _Saved] = {}
+        self._saved: dict[str, SavedHead] = {}
         self._parts: dict[bytes, bytes] = {}
         self._candidates: dict[bytes, KeyValue] = {}
-        self._places: dict[str, Lately[_Place]] = {}
+        self._known: dict[str, Lately[KnownNode]] = {}
         self._defined: dict[str, Lately[Partition | None]] = {}
         self._settings = Lately(GroupSettings())
         self._targets: Lately[dict[str, str]] = Lately({})
@@ -180,8 +161,8 @@ class AssignmentTruth:
     def candidates(self) -> list[Candidate]:
         """The workers of the group, as a planner is told."""
         found = []
-        for node, place in self._places.items():
-            info, worker = place.now.info, place.now.worker
+        for node, known in self._known.items():
+            info, worker = known.now.info, known.now.worker
             if info is not None and worker is not None:
                 is_draining = worker.is_draining or node in self.settings.draining
                 found.append(
@@ -201,17 +182,17 @@ class AssignmentTruth:
         return [
             each.node
             for each in self.candidates()
-            if not each.is_draining and _fits(self._defined[name].now, self._places[each.node].now)
+            if not each.is_draining and self._known[each.node].now.may_own(self._defined[name].now)
         ]
 
     def may_keep(self, name: str, node: str) -> bool:
         """Whether a node may have a partition as long as no other node may: also one that drains."""
-        place, defined = self._places.get(node), self._defined.get(name)
-        return place is not None and defined is not None and _fits(defined.now, place.now)
+        known, defined = self._known.get(node), self._defined.get(name)
+        return known is not None and defined is not None and known.now.may_own(defined.now)
 
     def lease_of(self, node: str) -> int:
         """The lease of a node's record, 0 if there is no record."""
-        return self._places[node].now.lease if node in self._places else 0
+        return self._known[node].now.lease if node in self._known else 0
 
     def leader(self) -> str:
         """The host that leads, by the store's keys."""
@@ -332,8 +313,8 @@ class AssignmentTruth:
             books.clear()
         self.plan = None
         self._numbers_max = 0
-        for place in self._places.values():
-            place.set(_Place(), at_s=at_s)
+        for known in self._known.values():
+            known.set(KnownNode(), at_s=at_s)
         for defined in self._defined.values():
             defined.set(None, at_s=at_s)
         for item in items:
@@ -345,7 +326,7 @@ class AssignmentTruth:
                 name = unquoted(_name(key, self._record_prefix))
                 self.records[name] = Handover.decode(item.value, revision=item.mod_revision)
             elif key.startswith(self._handoff_prefix):
-                self._saved[_name(key, self._handoff_prefix)] = _saved_in(item)
+                self._saved[_name(key, self._handoff_prefix)] = SavedHead.of(item)
         head = next((item for item in items if item.key == self._plan_prefix + b"head"), None)
         if head is not None:
             self.plan = self._decoded_plan(head)
@@ -389,14 +370,14 @@ class AssignmentTruth:
             else:
                 self._candidates.pop(key, None)
         elif key.startswith(KEYS.nodes):
-            place = _Place()
+            known = KnownNode()
             if is_there:
                 info = NodeRecord.decode(item.value).info
                 text = info.metadata.get(WorkerInfo.key_of(self._group))
                 is_here = info.status.is_here and text is not None
                 worker = WorkerInfo.decode(text) if is_here and text is not None else None
-                place = _Place(lease=item.lease, info=info, worker=worker)
-            self._places.setdefault(_name(key, KEYS.nodes), Lately(_Place())).set(place, at_s=at_s)
+                known = KnownNode(lease=item.lease, info=info, worker=worker)
+            self._known.setdefault(_name(key, KEYS.nodes), Lately(KnownNode())).set(known, at_s=at_s)
         elif key.startswith(self._partition_prefix):
             defined = Partition.decode(item.value, revision=item.mod_revision) if is_there else None
             self._defined.setdefault(_name(key, self._partition_prefix), Lately(None)).set(defined, at_s=at_s)
@@ -455,8 +436,8 @@ class AssignmentTruth:
     def _check_placed(self, name: str, before: Placement | None, entry: Placement) -> None:
         """Without a hand-over a partition goes only where the plan says, and from a node that is gone."""
         if before is not None and before.node:
-            places = self._were_places(before.node)
-            if all(place.lease == before.lease and place.worker is not None for place in places):
+            all_known = self._were_known(before.node)
+            if all(known.lease == before.lease and known.worker is not None for known in all_known):
                 self._world.fail(BOUNDED, f"{name} is taken from {before}, who works")
             self._revoke(name, before)
         is_same = before is not None and before.node == entry.node
@@ -471,8 +452,8 @@ class AssignmentTruth:
         for settings in self._settings.all(at_s=self._world.elapsed_s()):
             if node in settings.draining or settings.per_node_max is not None:
                 return
-        pairs = [(each, place) for each in self._were_defined(name) for place in self._were_places(node)]
-        if all(_fits(each, place) and _is_willing(place) for each, place in pairs):
+        pairs = [(each, known) for each in self._were_defined(name) for known in self._were_known(node)]
+        if all(known.may_own(each) and known.is_willing for each, known in pairs):
             self._world.fail(BOUNDED, f"{name} is taken from {before}, who works and may have it")
 
     def _revoke(self, name: str, before: Placement | None) -> None:
@@ -491,9 +472,9 @@ class AssignmentTruth:
         at_s = self._world.elapsed_s()
         is_drained = all(node in settings.draining for settings in self._settings.all(at_s=at_s))
         fits = any(
-            _fits(each, place) and _is_willing(place)
+            known.may_own(each) and known.is_willing
             for each in self._were_defined(name)
-            for place in self._were_places(node)
+            for known in self._were_known(node)
         )
         if is_drained or not fits:
             self._world.fail(ALLOWED, f"{name} is given to {node}: {self._defined[name].now}")
@@ -503,9 +484,9 @@ class AssignmentTruth:
         found = self._targets.all(at_s=self._world.elapsed_s())
         return {targets[name] for targets in found if name in targets}
 
-    def _were_places(self, node: str) -> Iterable[_Place]:
-        place = self._places.get(node)
-        return (_Place(),) if place is None else place.all(at_s=self._world.elapsed_s())
+    def _were_known(self, node: str) -> Iterable[KnownNode]:
+        known = self._known.get(node)
+        return (KnownNode(),) if known is None else known.all(at_s=self._world.elapsed_s())
 
     def _were_defined(self, name: str) -> list[Partition | None]:
         defined = self._defined.get(name)
@@ -517,9 +498,9 @@ class AssignmentTruth:
         name = _name(event.item.key, self._handoff_prefix)
         if event.kind is EventKind.DELETE:
             self._world.fail(LOST, f"the handoff of {name} was deleted")
-        before, now = self._saved.get(name, _Saved()), _saved_in(event.item)
+        before, now = self._saved.get(name, SavedHead()), SavedHead.of(event.item)
         self._saved[name] = now
-        node, state = _content_of(event.item)
+        node, state = saved_state(event.item)
         self._check_owner(name, node, now.epoch, LOST)
         if (now.epoch, now.number) <= (before.epoch, before.number) or now.last_offset < before.last_offset:
             self._world.fail(LOST, f"{name}: {now} after {before}")
@@ -551,7 +532,7 @@ class AssignmentTruth:
     def _check_saved(self, name: str, epoch: int, what: str) -> None:
         noted, claim = self._noted.get((name, epoch), (-1, None))
         # A worker that has lost the partition cannot save any more, and need not.
-        saved = self._saved.get(name, _Saved()).last_offset
+        saved = self._saved.get(name, SavedHead()).last_offset
         is_excused = (claim is not None and claim.as_lost() is not None) or (name, epoch) in self._failed
         if noted > saved and not is_excused:
             self._world.fail(UNSAVED, f"{what}: up to {noted} was noted, and up to {saved} saved")
@@ -681,7 +662,7 @@ class AssignmentTruth:
         """What one node has taken, another node takes only if the first one is gone."""
         if before is None or before.step is not HandoverStep.TAKEN:
             return
-        if all(str(place.lease) == before.target_key for place in self._were_places(before.taken_by)):
+        if all(str(known.lease) == before.target_key for known in self._were_known(before.taken_by)):
             self._world.fail(BOUNDED, f"{now} after {before}")
 
     def _check_willing(self, name: str, now: Handover) -> None:
@@ -701,36 +682,6 @@ class AssignmentTruth:
 
 def _name(key: bytes, prefix: bytes) -> str:
     return key.removeprefix(prefix).decode()
-
-
-def _fits(partition: Partition | None, place: _Place) -> bool:
-    """Whether a node may have a partition, by its role, resource group and pin."""
-    if partition is None or place.info is None or place.worker is None:
-        return False
-    return (
-        partition.role in ("", *place.info.roles)
-        and partition.resource_group in ("", *place.worker.resource_groups)
-        and partition.pinned in ("", place.info.id)
-    )
-
-
-def _is_willing(place: _Place) -> bool:
-    return place.worker is not None and not place.worker.is_draining
-
-
-def _saved_in(item: KeyValue) -> _Saved:
-    head = json.loads(item.value.partition(b"\n")[0])
-    return _Saved(epoch=head["epoch"], number=head["number"], last_offset=head["lastOffset"])
-
-
-def _content_of(item: KeyValue) -> tuple[str, bytes | None]:
-    """The node that saved it, and the state; None if the state is in a blob."""
-    first, _, body = item.value.partition(b"\n")
-    head = json.loads(first)
-    if head["blob"]:
-        return head["node"], None
-    content = zlib.decompress(body) if head["isCompressed"] else body
-    return head["node"], content.partition(b"\n")[2]
 
 
 def _shown(handoff: Handoff) -> str:

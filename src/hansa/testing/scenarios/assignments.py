@@ -58,11 +58,10 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S, STORE_TXN_COUNT_MAX
 from hansa.store.values import Compare, KeyValue, Operation, Outcome, Put, WatchBatch
-from hansa.testing.faults import FaultPlan
+from hansa.testing.faults import FaultPlan, draw_rewinds, draw_store_plan
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
+from hansa.testing.scenarios.assignment_facts import RunningSums
 from hansa.testing.scenarios.assignment_truth import ACTS, AssignmentTruth, PlanStep
-from hansa.testing.scenarios.running_sums import RunningSums
 from hansa.testing.scenarios.strikes import (
     HARMS,
     STEPS,
@@ -75,7 +74,7 @@ from hansa.testing.scenarios.strikes import (
     Written,
     draw_strike,
 )
-from hansa.testing.store_faults import draw_rewinds, draw_store_plan
+from hansa.testing.simulation import Scenario
 from hansa.testing.world import World
 from hansa.transport.environment import Environment
 

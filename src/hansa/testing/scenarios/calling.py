@@ -31,8 +31,7 @@ from hansa.testing.scenarios.cluster import (
     ClusterPhase,
     socket_options,
 )
-from hansa.testing.scenarios.errands import Errand
-from hansa.testing.scenarios.offers import Entry, View
+from hansa.testing.scenarios.cluster_books import Entry, Errand, View
 from hansa.transport.connection import Connection
 
 PAUSE_S_MAX = 0.5

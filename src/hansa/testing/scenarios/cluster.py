@@ -10,8 +10,7 @@ from hansa.services.discovery.client import Discovery
 from hansa.services.gateway.client import Gateway
 from hansa.services.provider.server import Provider
 from hansa.services.registry import Registry
-from hansa.testing.scenarios.errands import Errands
-from hansa.testing.scenarios.offers import Offer, Offers
+from hansa.testing.scenarios.cluster_books import Errands, Offer, Offers
 from hansa.testing.world import World
 from hansa.transport import SocketOptions
 

@@ -25,11 +25,10 @@ from hansa.coordination.session import Session
 from hansa.errors import Fenced, StoreUnavailable, TimedOut
 from hansa.keys import Keys
 from hansa.store.values import EventKind, KeyValue, WatchBatch
-from hansa.testing.faults import FaultPlan
+from hansa.testing.faults import FaultPlan, draw_rewinds, draw_store_plan
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.claims import Belief, Claims, draw_owner_pauses
-from hansa.testing.store_faults import draw_rewinds, draw_store_plan
+from hansa.testing.simulation import Scenario
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World

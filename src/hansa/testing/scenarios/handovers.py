@@ -43,13 +43,12 @@ from hansa.errors import (
 from hansa.limits import HANDOVER_INLINE_BYTES_MAX
 from hansa.runtime.tasks import again
 from hansa.store.values import WatchBatch
-from hansa.testing.faults import FaultPlan
+from hansa.testing.faults import FaultPlan, draw_store_plan
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.handover_truth import LineTruth, OwnerBelief
 from hansa.testing.scenarios.locks import GuardedCounters
 from hansa.testing.scenarios.strikes import StruckStore, Victim, cells, draw_strike
-from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.simulation import Scenario
 from hansa.testing.world import World
 from hansa.transport.environment import Environment
 

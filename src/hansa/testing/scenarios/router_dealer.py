@@ -25,7 +25,7 @@ from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, Unavailable, WouldBlock
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
-from hansa.testing.scenario import Scenario
+from hansa.testing.simulation import Scenario
 from hansa.testing.world import World
 from hansa.transport import (
     Away,

@@ -27,7 +27,6 @@ from typing import ClassVar
 from hansa.ids import format_id
 from hansa.services.registry import Registry
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.cluster import (
     HEARTBEAT_INTERVAL_S,
     HEARTBEAT_TIMEOUT_S,
@@ -38,6 +37,7 @@ from hansa.testing.scenarios.cluster import (
 from hansa.testing.scenarios.spot_accounts import matches
 from hansa.testing.scenarios.spot_cast import Cast, MeshPhase, NodeRun
 from hansa.testing.scenarios.spot_living import Living
+from hansa.testing.simulation import Scenario
 from hansa.testing.world import World
 from hansa.topics.events import SubscriptionState
 from hansa.topics.names import SERVICE

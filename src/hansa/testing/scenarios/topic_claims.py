@@ -37,12 +37,11 @@ from hansa.ids import format_id
 from hansa.keys import Keys
 from hansa.presence.provider_info import ProviderInfo
 from hansa.store.values import EventKind, KeyValue, WatchBatch
-from hansa.testing.faults import Cut, Fault, FaultPlan, Pause, draw_plan
+from hansa.testing.faults import Cut, Fault, FaultPlan, Pause, draw_plan, draw_store_plan
 from hansa.testing.host import Host
 from hansa.testing.life import LifeState
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.cluster import socket_options
-from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.simulation import Scenario
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World

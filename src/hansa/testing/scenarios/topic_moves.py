@@ -40,14 +40,13 @@ from hansa.coordination.handovers import Handovers
 from hansa.errors import Conflict, NoOwner, StoreUnavailable, TimedOut
 from hansa.ids import format_id
 from hansa.store.values import EventKind, WatchBatch
-from hansa.testing.faults import FaultPlan, draw_plan
+from hansa.testing.faults import FaultPlan, draw_plan, draw_store_plan
 from hansa.testing.host import Host
-from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.moving_cast import NAMES, TIMEOUTS_S, TOPICS, MovingCast, MovingNode
 from hansa.testing.scenarios.moving_living import MovingLife
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.strikes import Harm, StruckStore, Victim, cells, draw_strike
-from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.simulation import Scenario
 from hansa.testing.world import World
 from hansa.topics import SubscriptionState
 from hansa.transport.environment import Environment

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hansa.assignment import kafka_sweep
+from hansa.assignment import kafka_entries
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoffs
 from hansa.assignment.topology import EntryNote
@@ -48,7 +48,7 @@ async def test_one_worker_of_the_group_leads_and_the_others_are_standby_for_what
 async def test_old_handoffs_go_but_for_partitions_that_somebody_has_or_had_when_it_died(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kafka_sweep, "ASSIGNMENT_SWEEP_S", 0.05)
+    monkeypatch.setattr(kafka_entries, "ASSIGNMENT_SWEEP_S", 0.05)
     gone = part(7)
     async with MemoryStore() as store:
         async with KafkaStage(store, name="a") as before:
@@ -72,7 +72,7 @@ async def test_old_handoffs_go_but_for_partitions_that_somebody_has_or_had_when_
 async def test_handoffs_stay_when_the_topics_retention_is_raised_later(
     kept_s: float | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(kafka_sweep, "ASSIGNMENT_SWEEP_S", 0.02)
+    monkeypatch.setattr(kafka_entries, "ASSIGNMENT_SWEEP_S", 0.02)
     async with KafkaStage(handoff_lifetime=0.2, kept_s=0.1) as stage:
         stage.member.logs[A] = 3
         await stage.member.assign(A)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from hansa.testing import Broken, World
+from hansa.testing.scenarios.moving_cast import TopicAccount, TopicBooks
 from hansa.testing.scenarios.spot_posts import Post
-from hansa.testing.scenarios.topic_books import TopicAccount, TopicBooks
 from hansa.topics.inbox import TopicMessage
 
 RETAINED, PLAIN = "zone:west", "zone:east"
