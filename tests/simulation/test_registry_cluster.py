@@ -14,7 +14,7 @@ def test_lists_converge_and_nothing_removed_comes_back(seeds: list[int]) -> None
         Simulation(seed, RegistryCluster).run()
 
 
-@pytest.mark.parametrize("seed", [596, 1496, 1710])
+@pytest.mark.parametrize("seed", [596, 1496, 1710, 18913469])
 def test_seeds_that_once_failed(seed: int) -> None:
     """596, 1710: a provider that was back was left for an old word of its. 1496: busy is not well."""
     Simulation(seed, RegistryCluster).run()

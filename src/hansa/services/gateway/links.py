@@ -144,12 +144,8 @@ class ServiceLink:
         """It is no longer listed: let it answer its requests, then disconnect."""
         member = self.pool.members.get(provider.endpoint)
         if member is not None:
-            self.dismiss(member)
-
-    def dismiss(self, member: PoolMember) -> None:
-        """Send this member no more requests; when it has none left, end its connection."""
-        self.pool.dismiss(member)
-        self.settled(member)
+            self.pool.dismiss(member)
+            self.settled(member)
 
     def answered(self, peer: bytes) -> None:
         """This peer answered requests."""

@@ -2,8 +2,10 @@
 
 A member is *ready* when it is connected under the very id that the list gives: another process may listen on
 that endpoint by now. A member that is listed without an id is ready under any. Only ready members get
-requests, so a stale entry costs nothing. A member that is no longer listed, or that says that it is draining,
-gets no more requests, and stays connected until it has answered those it has.
+requests, so a stale entry costs nothing. A member that is no longer listed gets no more requests, and stays
+connected until it has answered those it has. A member that says that it is draining gets none either, as long
+as this connection lasts: it never takes requests again. While it is listed it stays in the pool, for the next
+process may come to its endpoint so soon that no list shows the change.
 
 A ready member is *suspected* when it did not answer a try in time: it may stand still, with its connection
 up. It gets no requests while there are others, until it answers anything, is connected again, or a pause is
@@ -24,13 +26,13 @@ class PoolMember:
 
     __slots__ = (
         "connection",
+        "draining",
         "endpoint",
         "in_flight_count",
         "in_ready",
         "leaving",
         "peer",
         "posted_count",
-        "relisted_after",
         "routing_id",
         "suspected_until",
         "suspicions_count",
@@ -45,11 +47,12 @@ class PoolMember:
         self.in_flight_count = 0
         self.posted_count = 0
         """Requests handed to the socket for this member since its connection was made."""
-        self.relisted_after = 0
-        """How many of them were posted before it was listed again: their outcomes do not count now."""
         self.peer = b""
         """The id under which it is connected; empty while it is not."""
         self.leaving = False
+        """Whether it is no longer listed."""
+        self.draining = False
+        """Whether it said so on its present connection."""
         self.in_ready = False
         """Whether it is in the pool's `ready`."""
         self.tried = False
@@ -74,7 +77,12 @@ class PoolMember:
 
     @property
     def is_ready(self) -> bool:
-        return bool(self.peer) and self.peer == (self.routing_id or self.peer) and not self.leaving
+        return (
+            bool(self.peer)
+            and self.peer == (self.routing_id or self.peer)
+            and not self.leaving
+            and not self.draining
+        )
 
 
 class Pool:
@@ -105,9 +113,7 @@ class Pool:
         self._unlist(member)
         member.routing_id = provider.routing_id
         member.weight = provider.weight
-        if member.leaving:
-            member.leaving = False
-            member.relisted_after = member.posted_count
+        member.leaving = False
         self._list(member)
         self._sort(member)
         return None
@@ -115,6 +121,11 @@ class Pool:
     def dismiss(self, member: PoolMember) -> None:
         """Send this member no more requests."""
         member.leaving = True
+        self._sort(member)
+
+    def drains(self, member: PoolMember) -> None:
+        """Send it no more requests before another process answers at its endpoint."""
+        member.draining = True
         self._sort(member)
 
     def forget(self, member: PoolMember) -> None:
@@ -139,7 +150,8 @@ class Pool:
         """The member's endpoint answered as `peer`; returns whether that is the listed provider."""
         member.peer = peer
         member.tried = True
-        member.posted_count = member.relisted_after = 0
+        member.posted_count = 0
+        member.draining = False
         self._trust(member)
         self._sort(member)
         return member.is_ready

@@ -382,9 +382,9 @@ class Switchboard:
         self._leave(link, call)
         problem = error_from_code(code, text)
         member = call.member
-        # A reply may be read late: if the provider was listed again meanwhile, it is about the time before.
-        if isinstance(problem, ProviderDraining) and member and call.post_number > member.relisted_after:
-            link.dismiss(member)
+        if isinstance(problem, ProviderDraining) and member is not None and member.peer == peer:
+            link.pool.drains(member)
+            link.look()
         self._try_again(call, link, problem, not_started=isinstance(problem, NOT_STARTED))
 
     def _try_again(self, call: Call, link: ServiceLink, error: HansaError, *, not_started: bool) -> None:

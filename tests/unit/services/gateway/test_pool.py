@@ -47,19 +47,20 @@ def test_a_connected_stranger_is_ready_when_the_list_changes_to_it() -> None:
     assert pool.ready == [member]
 
 
-def test_what_was_posted_before_a_member_was_listed_again_says_nothing_of_it_now() -> None:
+def test_a_member_that_drains_gets_nothing_until_another_process_answers_in_its_place() -> None:
     pool = Pool("echo")
     member = added(pool, info())
     pool.connected(member, b"ann")
-    member.posted_count = 3
-    pool.add(info(weight=2))
-    assert member.relisted_after == 0
+    pool.drains(member)
+    assert pool.ready == []
+    pool.reweigh(info(weight=2))
     pool.dismiss(member)
-    pool.add(info())
-    assert member.relisted_after == 3
+    assert pool.add(info()) is None
+    assert pool.ready == []
     pool.disconnected(member)
-    pool.connected(member, b"ann")
-    assert member.relisted_after == 0
+    assert pool.is_hopeful
+    assert pool.connected(member, b"ann")
+    assert pool.ready == [member]
 
 
 def test_hope_ends_with_the_first_attempt_and_comes_back_with_a_loss() -> None:
