@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.running_order import in_turns
+from tests.support.running_order import in_order
 
 pytest_plugins = ["tests.requirement_report", "tests.support.kafka_fixture"]
 
@@ -40,5 +40,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     worker: dict[str, int] | None = getattr(config, "workerinput", None)
     if worker is not None:
         here = Path(__file__).parent
-        folders = [path.relative_to(here).parts[0] for path in (item.path for item in items)]
-        items[:] = in_turns(items, [item.path for item in items], folders, worker["workercount"])
+        files = [item.path for item in items]
+        folder_of = {file: file.relative_to(here).parts[0] for file in set(files)}
+        items[:] = in_order(items, files, [folder_of[file] for file in files], worker["workercount"])

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from tests.support.running_order import LONG_FOLDERS, in_turns
+from tests.support.running_order import COMPUTING, WAITING, in_order
 
 FILES_COUNTS = {"conformance": 20, "integration": 30, "simulation": 9, "unit": 60}
 TESTS = [
@@ -14,7 +14,7 @@ TESTS = [
 
 
 def ordered(tests: list[tuple[str, int, int]], slices_count: int) -> list[tuple[str, int, int]]:
-    return in_turns(tests, [test[:2] for test in tests], [test[0] for test in tests], slices_count)
+    return in_order(tests, [test[:2] for test in tests], [test[0] for test in tests], slices_count)
 
 
 def test_each_test_is_there_once() -> None:
@@ -22,21 +22,22 @@ def test_each_test_is_there_once() -> None:
         assert sorted(ordered(TESTS, slices_count)) == sorted(TESTS)
 
 
-def test_each_slice_begins_with_long_ones_of_both_kinds_and_ends_with_short_ones() -> None:
+def test_the_first_slice_begins_with_what_computes_and_each_other_with_its_share_of_what_waits() -> None:
     found, length = ordered(TESTS, 4), len(TESTS) // 4
     for start in range(0, 4 * length, length):
-        kinds = [folder for folder, _, _ in found[start : start + length]]
-        long_count = sum(kind in LONG_FOLDERS for kind in kinds)
-        assert set(kinds[:long_count]) == set(LONG_FOLDERS)
-        assert 10 < long_count < 2 * length / 3
+        kinds = [kind for kind, _ in groupby(folder for folder, _, _ in found[start : start + length])]
+        assert kinds[0] == (WAITING if start else COMPUTING)
+        assert not {WAITING, COMPUTING} & set(kinds[1:])
+    long = [sum(folder == WAITING for folder, _, _ in found[n * length : (n + 1) * length]) for n in range(4)]
+    assert max(long) < 1.5 * min(long[1:])
 
 
 def test_a_file_of_long_ones_stays_together() -> None:
     files = [file for file, _ in groupby(test[:2] for test in ordered(TESTS, 4))]
-    long = [file for file in files if file[0] in LONG_FOLDERS]
+    long = [file for file in files if file[0] in (COMPUTING, WAITING)]
     assert len(long) == len(set(long)) == 39
 
 
 def test_without_long_ones_the_order_stays() -> None:
-    short = [test for test in TESTS if test[0] not in LONG_FOLDERS]
+    short = [test for test in TESTS if test[0] not in (COMPUTING, WAITING)]
     assert ordered(short, 3) == short
