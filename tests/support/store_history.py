@@ -59,7 +59,7 @@ class RegisterClient:
     async def run(self) -> None:
         while True:
             await self.act()
-            await asyncio.sleep(self._chance.uniform(0.0, 0.004))
+            await asyncio.sleep(self._chance.uniform(0.0, 0.02))
 
     async def act(self) -> None:
         """One call. What the store could not do is part of the history, or certainly did not happen."""
