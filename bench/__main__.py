@@ -23,7 +23,7 @@ from bench.window import Window
 from tests.support.etcd_program import NoEtcd, etcd_program
 from tests.support.kafka_program import choose_kafka
 
-QUICK = Window(warmup_s=0.1, measured_s=0.3)
+QUICK = Window(warmup_s=0.05, measured_s=0.15)
 PUBLISHED = Path("docs/benchmarks")
 PRIVATE = Path("build/bench")
 ETCD_KINDS = frozenset(("put", "get", "lock", "fan", "failover", "beats", "start"))
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every trial (default 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="measured time of a trial (default 1.0)")
     parser.add_argument("--warmup", type=float, default=0.4, help="load before it, in seconds (default 0.4)")
-    parser.add_argument("--quick", action="store_true", help="one round of 0.3 s: does it run?")
+    parser.add_argument("--quick", action="store_true", help="one round of 0.15 s: does it run?")
     parser.add_argument("--cases", default="", help="names or beginnings of names, by commas: rr,pub-64B")
     parser.add_argument("--peers", default="", help="names, by commas; default: all that are installed")
     parser.add_argument("--baseline", default=BASELINE, choices=PEERS, help="the peer that counts as 1.0")

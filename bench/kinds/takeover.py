@@ -12,6 +12,7 @@ being since then count: what is done again is no progress.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable, Mapping
 
@@ -20,7 +21,8 @@ from bench.measurement import Measurement
 from bench.stage import Stage, Worker
 from bench.window import Window
 
-MESSAGES_PER_S = 200
+MESSAGES_PER_S = int(os.environ.get("HANSA_BENCH_MESSAGES_PER_S", 200))
+"""Of one partition. Who only wants to know whether it runs may ask for fewer."""
 SESSION_S = 6.0
 """Of a process that says nothing more: the shortest that a Kafka broker grants by default."""
 HEARTBEAT_S = 0.5

@@ -30,6 +30,8 @@ from tests.support.kafka_program import choose_kafka
 from tests.support.raft_stage import trusted_etcd
 
 ROOT = Path(__file__).resolve().parents[2]
+# Of a partition that goes to others: often enough to see where it is.
+MESSAGES_PER_S = "40"
 
 
 @pytest.mark.timeout(60)
@@ -208,7 +210,10 @@ async def test_a_leadership_moves_from_candidate_to_candidate() -> None:
 
 
 @pytest.mark.timeout(90)
-async def test_partitions_go_to_others_when_their_process_leaves_or_is_killed() -> None:
+async def test_partitions_go_to_others_when_their_process_leaves_or_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HANSA_BENCH_MESSAGES_PER_S", MESSAGES_PER_S)
     case = Case.parse("takeover-x6")
     async with Stage(PEERS["hansa-sharers"], case) as stage:
         measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
@@ -223,7 +228,8 @@ async def test_partitions_go_to_others_when_their_process_leaves_or_is_killed() 
 
 @pytest.mark.parametrize("peer", ["hansa-kafka-consumer", "confluent-kafka-classic"])
 @pytest.mark.timeout(180)
-async def test_partitions_of_a_kafka_group_go_to_others(peer: str) -> None:
+async def test_partitions_of_a_kafka_group_go_to_others(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSA_BENCH_MESSAGES_PER_S", MESSAGES_PER_S)
     choice = await choose_kafka()
     if choice.program is None:
         pytest.skip(f"there is only {choice}")

@@ -105,7 +105,7 @@ class Numbers:
                 "reconnect.backoff.max.ms": 500,
             }
         )
-        self._topic = topic
+        self.topic = topic
         self._rate = rate
         self.counts = [0] * partitions
         self.failed: list[KafkaError] = []
@@ -135,7 +135,7 @@ class Numbers:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, b"%d" % number, partition=partition, on_delivery=self._told
+                    self.topic, b"%d" % number, partition=partition, on_delivery=self._told
                 )
             except BufferError:
                 # The broker is away: what waits for it has a bound.

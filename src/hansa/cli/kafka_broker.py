@@ -8,6 +8,7 @@ the process, waits until it answers, and ends it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import re
 import shutil
 import socket
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import IO, Final, Self
 from uuid import uuid4
 
 from hansa.cli.kafka_jars import KafkaProgram, ended_within, log_tail
@@ -57,6 +58,9 @@ _ALONE: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    # What the compaction of topics remembers keys in is taken when the broker starts. Of the 128 MiB that
+    # servers have, 8 are enough here: 130 of 354 MB of memory are saved, and 0.2 of 2.0 s of CPU.
+    "log.cleaner.dedupe.buffer.size": str(8 << 20),
     # A broker that is started after a kill -9 waits until the controller has given up the previous one.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "300",
@@ -179,6 +183,7 @@ class KafkaBroker:
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._folder = Path()
+        self._lock: IO[bytes] | None = None
         self._ports: list[socket.socket] = []
         self._port = 0
         self._controller_port = 0
@@ -279,6 +284,12 @@ class KafkaBroker:
             return
         try:
             self._given_folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self._given_folder / "lock").open("wb")
+            # Kafka has a lock too, and looks at it late: by then the controller of the second broker has
+            # become active on the first one's log of the cluster.
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise KafkaRefused(f"another broker uses {self._given_folder}: choose another folder") from error
         except OSError as error:
             raise KafkaRefused(
                 f"Kafka cannot keep its data in {self._given_folder}: {error}; choose another folder"
@@ -309,6 +320,8 @@ class KafkaBroker:
     def _give_back(self) -> None:
         self.kill()
         self._close_ports()
+        if self._lock is not None:
+            self._lock.close()
         if self._given_folder is None and self._folder != Path():
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -330,6 +343,8 @@ class KafkaBroker:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
+                    # The folder is free when the broker has ended too, whatever ends this program.
+                    pass_fds=() if self._lock is None else (self._lock.fileno(),),
                     # Ctrl-C is for this program, which ends the broker in order.
                     process_group=0,
                 )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from hansa.assignment.handoff import Handoffs
 from hansa.store import open_store
 from tests.support.kafka_processes import Numbers, Peer
-from tests.support.kafka_servers import RunningKafka, needs_real, unused
+from tests.support.kafka_servers import Kafka, needs_real, unused
 from tests.support.store_process import StoreProcess
 from tests.support.sums import Books, Row, Sums
 
@@ -24,16 +23,10 @@ PARTITIONS_COUNT = 4
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def broker() -> AsyncIterator[RunningKafka]:
-    """With a short session for members of the new protocol. No test touches it."""
-    settings = {
-        "group.consumer.session.timeout.ms": "3000",
-        "group.consumer.min.session.timeout.ms": "1000",
-    }
-    async with RunningKafka(settings) as running:
-        needs_real(running, "knows little of the new protocol")
-        yield running
+@pytest.fixture
+def broker(kafka: Kafka) -> Kafka:
+    needs_real(kafka, "knows little of the new protocol")
+    return kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +42,7 @@ class Names:
 
 
 @pytest.fixture
-async def names(broker: RunningKafka) -> Names:
+async def names(broker: Kafka) -> Names:
     return Names(topic=await broker.create_topic(unused("numbers"), PARTITIONS_COUNT), group=unused("adders"))
 
 
@@ -62,7 +55,7 @@ def store_address(tmp_path: Path) -> Iterator[str]:
 @BOTH
 @pytest.mark.spec("ASG-03", "ASG-05")
 async def test_what_a_stopped_process_saves_late_is_refused_and_nobody_suffers_from_it(
-    broker: RunningKafka, names: Names, store_address: str, protocol: str
+    broker: Kafka, names: Names, store_address: str, protocol: str
 ) -> None:
     numbers = Numbers(broker.address, names.topic, partitions=PARTITIONS_COUNT, rate=100.0)
     where = (broker.address, store_address, names.topic, names.group, f"--protocol={protocol}")
@@ -95,7 +88,7 @@ async def test_what_a_stopped_process_saves_late_is_refused_and_nobody_suffers_f
 @BOTH
 @pytest.mark.spec("ASG-05")
 async def test_after_a_kill_the_next_owner_goes_on_from_the_last_handoff(
-    broker: RunningKafka, names: Names, store_address: str, protocol: str
+    broker: Kafka, names: Names, store_address: str, protocol: str
 ) -> None:
     numbers = Numbers(broker.address, names.topic, partitions=PARTITIONS_COUNT, rate=100.0)
     where = (broker.address, store_address, names.topic, names.group, f"--protocol={protocol}")

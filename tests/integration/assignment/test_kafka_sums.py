@@ -18,7 +18,7 @@ import pytest
 from hansa.assignment.handoff import Handoffs
 from hansa.store import open_store
 from tests.support.kafka_processes import Numbers, Peer
-from tests.support.kafka_servers import RunningKafka, needs_real
+from tests.support.kafka_servers import Kafka, RunningKafka, needs_real, unused
 from tests.support.store_process import StoreProcess
 from tests.support.sums import Books, Row, Sums
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(240)
 
 PARTITIONS_COUNT = 12
 RATE = 200.0
-GROUP = "adders"
+# The group is called as its topic is.
 TOPIC = "numbers"
 SESSION_S = 3.0
 # Past the session timeout, and the rebalance that follows.
@@ -55,9 +55,9 @@ def store_address(tmp_path: Path) -> Any:
 class Play:
     """The processes of one run, by name."""
 
-    def __init__(self, stack: AsyncExitStack, broker: str, store: str, *options: str) -> None:
+    def __init__(self, stack: AsyncExitStack, broker: str, store: str, topic: str, *options: str) -> None:
         self._stack = stack
-        self._where = (broker, store, TOPIC, GROUP)
+        self._where = (broker, store, topic, topic)
         self._options = options
         self.peers: dict[str, Peer] = {}
         self.gone: list[Peer] = []
@@ -93,10 +93,10 @@ class Play:
         return [each for peer in (*self.peers.values(), *self.gone) for each in peer.events(event)]
 
 
-async def caught_up(store: str, counts: Mapping[str, int]) -> None:
+async def caught_up(store: str, topic: str, counts: Mapping[str, int]) -> None:
     """Wait until the handoffs have so many messages of each partition."""
     async with open_store(store) as looking, asyncio.timeout(CATCH_UP_S_MAX):
-        handoffs = Handoffs(looking, GROUP)
+        handoffs = Handoffs(looking, topic)
         for partition, count in counts.items():
             while True:
                 saved = await handoffs.load(partition)
@@ -106,18 +106,18 @@ async def caught_up(store: str, counts: Mapping[str, int]) -> None:
 
 
 def written(numbers: Numbers) -> dict[str, int]:
-    return {f"{TOPIC}-{number}": count for number, count in enumerate(numbers.counts)}
+    return {f"{numbers.topic}-{number}": count for number, count in enumerate(numbers.counts)}
 
 
-async def audit(store: str) -> tuple[Books, list[Row], list[Sums]]:
+async def audit(store: str, topic: str) -> tuple[Books, list[Row], list[Sums]]:
     """The books of all that was saved, the rows of the ledger, and the sums that were handed on last."""
     async with open_store(store) as looking:
-        handoffs = Handoffs(looking, GROUP)
+        handoffs = Handoffs(looking, topic)
         sums = []
         for number in range(PARTITIONS_COUNT):
-            saved = await handoffs.load(f"{TOPIC}-{number}")
+            saved = await handoffs.load(f"{topic}-{number}")
             assert saved is not None
-            sums.append(Sums.decode(f"{TOPIC}-{number}", saved.handoff.state))
+            sums.append(Sums.decode(f"{topic}-{number}", saved.handoff.state))
         items = (await looking.scan(Row.prefix("default"))).items
     rows = [Row.decode(item.value, item.mod_revision) for item in items]
     books = Books()
@@ -140,7 +140,7 @@ async def test_whatever_happens_to_the_workers_each_message_counts_once_and_in_o
     await broker.create_topic(TOPIC, PARTITIONS_COUNT)
     numbers = Numbers(broker.address, TOPIC, partitions=PARTITIONS_COUNT, rate=RATE)
     async with AsyncExitStack() as stack:
-        play = Play(stack, broker.address, store_address, f"--protocol={protocol}")
+        play = Play(stack, broker.address, store_address, TOPIC, f"--protocol={protocol}")
         began_s = time.monotonic()
         async with asyncio.TaskGroup() as joining:
             for name in "ab":
@@ -179,10 +179,10 @@ async def test_whatever_happens_to_the_workers_each_message_counts_once_and_in_o
         await asyncio.sleep(2.0)
         await numbers.stop()
         ran_s = time.monotonic() - began_s
-        await caught_up(store_address, written(numbers))
+        await caught_up(store_address, TOPIC, written(numbers))
         for name in sorted(play.peers):
             await play.leave(name)
-    books, rows, sums = await audit(store_address)
+    books, rows, sums = await audit(store_address, TOPIC)
     late = play.told("late")
     handoffs = [each for left in play.left for each in left["handoffs"]]
     readies = [each for left in play.left for each in left["readies"]]
@@ -214,12 +214,12 @@ async def test_whatever_happens_to_the_workers_each_message_counts_once_and_in_o
 
 @pytest.mark.spec("ASG-05")
 async def test_without_fences_the_ledger_shows_messages_that_count_twice(
-    broker: RunningKafka, store_address: str
+    kafka: Kafka, store_address: str
 ) -> None:
-    await broker.create_topic(TOPIC, PARTITIONS_COUNT)
-    numbers = Numbers(broker.address, TOPIC, partitions=PARTITIONS_COUNT, rate=RATE)
+    topic = await kafka.create_topic(unused(TOPIC), PARTITIONS_COUNT)
+    numbers = Numbers(kafka.address, topic, partitions=PARTITIONS_COUNT, rate=RATE)
     async with AsyncExitStack() as stack:
-        play = Play(stack, broker.address, store_address, "--unfenced")
+        play = Play(stack, kafka.address, store_address, topic, "--unfenced")
         await play.join("a")
         zombie = await play.join("b", "--save-s=3600")
         await play.share_all()
@@ -230,14 +230,14 @@ async def test_without_fences_the_ledger_shows_messages_that_count_twice(
         held = {each["partition"]: each["number"] + 1 for each in zombie.events("unsaved")}
         await play.share_all()
         # What it holds and has not saved counts for its heir, before it wakes up and saves it too.
-        await caught_up(store_address, held)
+        await caught_up(store_address, topic, held)
         zombie.thaw()
         await zombie.until(lambda: held.keys() <= {each["partition"] for each in zombie.events("late")})
         late = [each for each in zombie.events("late") if each["partition"] in held]
         assert all(each["count"] and not each["why"] for each in late), late
         await numbers.stop()
-        await caught_up(store_address, written(numbers))
-    books, _, _ = await audit(store_address)
+        await caught_up(store_address, topic, written(numbers))
+    books, _, _ = await audit(store_address, topic)
     print(f"without fences: {books.doubled_count} doubled, {books.lost_count} lost")
     assert not books.are_right
     assert books.doubled_count >= sum(held.values())

@@ -27,45 +27,47 @@ async def test_what_is_written_is_read_by_a_group_of_either_protocol(kafka: Kafk
     assert await consume(kafka.address, topic, group, 1, PROTOCOLS[protocol]) == [b"three"]
 
 
-async def test_a_killed_broker_says_that_it_ended_and_comes_back_with_its_data_at_its_address(
-    own_kafka: RunningKafka,
-) -> None:
-    topic = await own_kafka.create_topic("orders", 1)
-    await asyncio.to_thread(produce, own_kafka.address, topic, b"one")
-    assert await consume(own_kafka.address, topic, "group", 1) == [b"one"]
-    address, broker, pid = own_kafka.address, own_kafka.broker, own_kafka.pid
+async def test_a_broker_that_is_frozen_killed_or_stopped_goes_on_with_its_data() -> None:
+    async with RunningKafka() as running:
+        folder = None if running.broker is None else running.broker.folder
+        topic = await running.create_topic("orders", 1)
+        await _freeze(running, topic)
+        await _kill(running, topic)
+        await running.stop()
+        await running.start()
+        assert await consume(running.address, topic, "another", 2) == [b"one", b"two"]
+        pid = running.pid
+        assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert folder is None or not folder.exists()
+
+
+async def _freeze(running: RunningKafka, topic: str) -> None:
+    """It goes on where it was."""
+    running.freeze()
+    writing = asyncio.create_task(asyncio.to_thread(produce, running.address, topic, b"one"))
+    await asyncio.wait([writing], timeout=0.3)
+    assert not writing.done()
+    running.thaw()
+    await writing
+    assert await consume(running.address, topic, "group", 1) == [b"one"]
+
+
+async def _kill(running: RunningKafka, topic: str) -> None:
+    """It says that it ended, and comes back with its data at its address."""
+    address, broker, pid = running.address, running.broker, running.pid
     if broker is not None:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         assert "the Kafka broker ended" in str(await broker.ended())
         assert broker.pid is None
     else:
-        own_kafka.kill()
-    await own_kafka.start()
-    assert own_kafka.address == address
+        running.kill()
+    await running.start()
+    assert running.address == address
     await asyncio.to_thread(produce, address, topic, b"two")
     assert await consume(address, topic, "group", 1) == [b"two"]
-    await own_kafka.stop()
-    await own_kafka.start()
-    assert await consume(address, topic, "another", 2) == [b"one", b"two"]
-
-
-async def test_a_broker_that_was_frozen_goes_on_and_leaves_no_process_and_no_folder() -> None:
-    async with RunningKafka() as running:
-        pid = running.pid
-        assert pid is not None
-        folder = None if running.broker is None else running.broker.folder
-        topic = await running.create_topic("orders", 1)
-        running.freeze()
-        writing = asyncio.create_task(asyncio.to_thread(produce, running.address, topic, b"one"))
-        await asyncio.wait([writing], timeout=0.3)
-        assert not writing.done()
-        running.thaw()
-        await writing
-        assert await consume(running.address, topic, "group", 1) == [b"one"]
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    assert folder is None or not folder.exists()
 
 
 async def test_a_folder_is_one_brokers_at_a_time_and_kept_for_the_next(kafka: Kafka, tmp_path: Path) -> None:
@@ -79,6 +81,9 @@ async def test_a_folder_is_one_brokers_at_a_time_and_kept_for_the_next(kafka: Ka
             await broker.start()
         with pytest.raises(KafkaRefused, match=f"another broker uses {tmp_path}"):
             await KafkaBroker(program, folder=tmp_path).__aenter__()
+        # The one that is there has not suffered from it.
+        assert not (tmp_path / "broker.log.before").exists()
+        await first.create_topic("invoices")
         with pytest.raises(AddressInUse):
             await KafkaBroker(program, port=int(broker.address.rpartition(":")[2])).__aenter__()
     # Elsewhere, and what it kept is there.
