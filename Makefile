@@ -24,7 +24,7 @@ FRAMES ?= 1000000
 SOAK_SECONDS ?= 120
 OPERATIONS ?= 20000
 # `make test`: in how many processes. Many tests wait for timers, so more than there are cores.
-JOBS ?= 4
+JOBS ?= 5
 # Passed on as they are: make test ARGS="-k router", make demo ARGS="--seconds 30".
 ARGS ?=
 

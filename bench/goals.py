@@ -30,6 +30,7 @@ GOALS = (
     Goal(peer="hansa-gateway", case="gw-64B-x100", against="nats", at_least=2.5),
     Goal(peer="hansa-gateway", case="gw-64B-x100", against="grpc", at_least=20.0),
     Goal(peer="hansa-gateway", case="gw-64B-x1", against="nats", at_most=0.6),
+    Goal(peer="hansa-gateway", case="gw-64B-x100", against="bare", at_least=0.65),
     Goal(peer="hansa-topics", case="topic-64B-x1", against="zenoh", at_least=1.2),
     Goal(peer="hansa-topics", case="topic-64B-x4", against="zenoh", at_least=1.2),
     Goal(peer="hansa-topics", case="topic-64B-x1", against="nats", at_least=4.0),
@@ -50,6 +51,7 @@ GOALS = (
     Goal(peer="hansa-movers", case="move-64B-x4", figure="twice", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="disordered", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="refused", at_most=0),
+    Goal(peer="hansa-etcd", case="lock-x1", against="bare-etcd", at_most=1.2),
     *(
         Goal(peer="hansa-planner", case="plan-x10000", figure=f"{label}_{plan}_s", at_most=1.0)
         for label in ("alike", "ruled")

@@ -10,8 +10,9 @@ from tests.support.running_order import in_order
 
 pytest_plugins = ["tests.requirement_report", "tests.support.kafka_fixture"]
 
-# How long an example takes says something of the machine, and not of what is tested.
-settings.register_profile("hansa", deadline=None)
+# How long an example takes says something of the machine, and not of what is tested. Examples are others in
+# each run.
+settings.register_profile("hansa", deadline=None, max_examples=50)
 settings.load_profile("hansa")
 
 

@@ -240,7 +240,12 @@ _LISTED = (
         kinds=frozenset({"put", "get", "lock", "fan"}),
         has_broker=True,
     ),
-    Peer(name="bare", title="bare uvloop protocol", module="bare_protocol"),
+    Peer(
+        name="bare",
+        title="bare uvloop protocol",
+        module="bare_protocol",
+        kinds=frozenset({"rr", "pub", "gw"}),
+    ),
     *(
         Peer(
             name=f"start-{name}",
