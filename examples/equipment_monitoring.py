@@ -94,7 +94,7 @@ async def monitor(work: hansa.Work, store: hansa.Store, worker: str) -> None:
     """A worker's program for one partition, from where the last owner stopped until the next takes over."""
     async with work:
         machines = {name: Machine(**each) for name, each in json.loads(work.handoff.state or b"{}").items()}
-        print(f"{worker} has {span(work.resources)}, from reading {work.handoff.next_offset} on", flush=True)
+        say(f"{worker} has {span(work.resources)}, from reading {work.handoff.next_offset} on")
         async for message in work:
             name, value = json.loads(message.value())
             is_alarm = machines.setdefault(name, Machine()).take(value)
@@ -286,12 +286,14 @@ async def tell(view: AssignmentView) -> None:
         offset = -1 if event.handoff is None else event.handoff.last_offset
         match event:
             case PartitionRevoked():
-                print(f"{event.node} hands {span(event.resources)} on after reading {offset}", flush=True)
+                say(f"{event.node} hands {span(event.resources)} on after reading {offset}")
             case PartitionLost():
-                print(
-                    f"{event.node} is gone; it saved {span(event.resources)} after reading {offset}",
-                    flush=True,
-                )
+                say(f"{event.node} is gone; it saved {span(event.resources)} after reading {offset}")
+
+
+def say(line: str) -> None:
+    """Print a line in one piece: several processes print here."""
+    print(f"{line}\n", end="", flush=True)
 
 
 def span(machines: tuple[str, ...]) -> str:

@@ -1,8 +1,8 @@
-"""What takes long is played first, by every process of a parallel run."""
+"""In a parallel run something computes from the beginning, and what waits does not wait until the end."""
 
 from itertools import groupby
 
-from tests.support.running_order import COMPUTING, WAITING, in_order
+from tests.support.running_order import ALSO_WAITING, COMPUTING, WAITING, in_order
 
 FILES_COUNTS = {"conformance": 20, "integration": 30, "simulation": 9, "unit": 60}
 TESTS = [
@@ -22,22 +22,24 @@ def test_each_test_is_there_once() -> None:
         assert sorted(ordered(TESTS, slices_count)) == sorted(TESTS)
 
 
-def test_the_first_slice_begins_with_what_computes_and_each_other_with_its_share_of_what_waits() -> None:
+def test_the_first_slice_computes_and_the_others_begin_with_their_shares_of_what_waits() -> None:
     found, length = ordered(TESTS, 4), len(TESTS) // 4
-    for start in range(0, 4 * length, length):
-        kinds = [kind for kind, _ in groupby(folder for folder, _, _ in found[start : start + length])]
-        assert kinds[0] == (WAITING if start else COMPUTING)
-        assert not {WAITING, COMPUTING} & set(kinds[1:])
-    long = [sum(folder == WAITING for folder, _, _ in found[n * length : (n + 1) * length]) for n in range(4)]
-    assert max(long) < 1.5 * min(long[1:])
+    slices = [[folder for folder, _, _ in found[n * length : (n + 1) * length]] for n in range(4)]
+    kinds = [[kind for kind, _ in groupby(folders)] for folders in slices]
+    assert kinds == [[COMPUTING, "unit"], *[[WAITING, ALSO_WAITING, "unit"]] * 3]
+    for waiting in (WAITING, ALSO_WAITING):
+        counts = [folders.count(waiting) for folders in slices[1:]]
+        assert max(counts) < 1.5 * min(counts)
 
 
-def test_a_file_of_long_ones_stays_together() -> None:
-    files = [file for file, _ in groupby(test[:2] for test in ordered(TESTS, 4))]
-    long = [file for file in files if file[0] in (COMPUTING, WAITING)]
-    assert len(long) == len(set(long)) == 39
+def test_a_file_of_integration_tests_and_a_share_of_conformance_tests_stay_together() -> None:
+    found = ordered(TESTS, 4)
+    files = [file for file, _ in groupby(test[:2] for test in found)]
+    integration = [file for file in files if file[0] == WAITING]
+    assert len(integration) == len(set(integration)) == FILES_COUNTS[WAITING]
+    assert sum(kind == ALSO_WAITING for kind, _ in groupby(test[0] for test in found)) == 3
 
 
 def test_without_long_ones_the_order_stays() -> None:
-    short = [test for test in TESTS if test[0] not in (COMPUTING, WAITING)]
+    short = [test for test in TESTS if test[0] == "unit"]
     assert ordered(short, 3) == short

@@ -260,7 +260,9 @@ async def test_one_reader_hears_many_watches_without_a_task_for_any(store: Store
     watches += [reader.read(key, store.watch(key, exact=True)) for key in keys]
     for watch in watches:
         await watch.ready()
-    assert len(asyncio.all_tasks()) <= tasks
+    # A store may have a call of its own under way.
+    while len(asyncio.all_tasks()) > tasks:
+        await asyncio.sleep(0.005)
     revisions = [await store.put(key, b"") for key in keys]
     await store.put("k/0000", b"nobody's")
     # One is closed, and one is added, while it reads.
