@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from hansa import Fenced, NoOwner, SpotNode, Store, StoreUnavailable, TimedOut, TopicExists, open_store, sync
-from hansa.errors import AlreadyClosed, BadArgument, Fenced, NotOwner
+from hansa.errors import AlreadyClosed, BadArgument, NotOwner
 from hansa.ids import format_id
 from hansa.topics import TopicLost
 from tests.support.discovery_cast import WITHIN_S, until
