@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,19 @@ from bench.peers import PEERS
 from bench.stage import Stage, TrialFailed
 from bench.window import Window
 from tests.support.kafka_program import choose_kafka
+from tests.support.priority import giving_way
 from tests.support.raft_stage import trusted_etcd
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of a partition that goes to others: often enough to see where it is.
 MESSAGES_PER_S = "40"
+
+
+@pytest.fixture(autouse=True)
+def _gives_way() -> Iterator[None]:
+    """A load runs as fast as it can, and here nothing depends on how fast that is."""
+    with giving_way():
+        yield
 
 
 @pytest.mark.timeout(60)

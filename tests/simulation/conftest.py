@@ -1,11 +1,12 @@
 """Simulations give way to other tests, and what failed ones leave behind goes with their tests."""
 
 import gc
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.priority import giving_way
 
 _IS_LAST = pytest.StashKey[bool]()
 
@@ -33,15 +34,6 @@ def lets_fail(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """A simulation takes what the other tests leave of the processor: in virtual time nothing is late.
-
-    Only where the process may take its priority back afterwards.
-    """
-    if os.geteuid() != 0:
+    """In virtual time nothing is late."""
+    with giving_way():
         return (yield)
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    os.setpriority(os.PRIO_PROCESS, 0, before + 10)
-    try:
-        return (yield)
-    finally:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
