@@ -1,7 +1,7 @@
 """Simulations give way to other tests, and what failed ones leave behind goes with their tests."""
 
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,13 @@ _IS_LAST = pytest.StashKey[bool]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     item.stash[_IS_LAST] = nextitem is None or not lets_fail(nextitem)
+
+
+@pytest.fixture(autouse=True)
+def gives_way() -> Iterator[None]:
+    """In virtual time nothing is late."""
+    with giving_way():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +37,3 @@ def throws_away(request: pytest.FixtureRequest) -> Iterator[None]:
 def lets_fail(item: pytest.Item) -> bool:
     is_here = item.path.parent == Path(__file__).parent
     return is_here and item.get_closest_marker("filterwarnings") is not None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """In virtual time nothing is late."""
-    with giving_way():
-        return (yield)

@@ -21,7 +21,7 @@ SEEDS_MAX = 60
 
 SETTLED = "all is well 60 s after the last fault"
 UNHANDLED = "no error goes unhandled"
-LOST = "what is lost is reported, and no more"
+LOST = "what is lost is reported, and nothing else"
 UNREPORTED = "a publish that reached nobody is reported"
 
 

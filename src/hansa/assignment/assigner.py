@@ -104,7 +104,9 @@ class Assigner:
                     )
                     await self._term.run()
             except* (*TROUBLE, Fenced, Conflict) as errors:
-                logger.info("group %r is led by this process no more: %s", self._group, errors.exceptions[0])
+                logger.info(
+                    "group %r is no longer led by this process: %s", self._group, errors.exceptions[0]
+                )
             finally:
                 self._term = None
             await asyncio.sleep(backoff.next_s())

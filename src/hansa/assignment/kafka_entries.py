@@ -211,7 +211,7 @@ class KafkaSweep:
                                 kept = await self._entries.owned()
                                 await handoffs.sweep(lifetime=self._lifetime_s, kept=kept)
             except* (*TROUBLE, Fenced, Conflict) as errors:
-                logger.info("%s leads no more: %s", self._name, errors.exceptions[0])
+                logger.info("%s no longer leads: %s", self._name, errors.exceptions[0])
             finally:
                 self.is_leading = False
             await asyncio.sleep(backoff.next_s())

@@ -552,7 +552,7 @@ class KafkaMode:
                 self._begin_anew()
         except BaseException:
             # The place in the group is given up without a word: nothing more may be done under it.
-            self._drop_all("this worker takes part in its group no more")
+            self._drop_all("this worker no longer takes part in its group")
             with suppress(HansaError):
                 await self._member.close()
             raise

@@ -215,7 +215,7 @@ class Plans:
             return outcome.revision
         if any(guard.holds(item) for item in outcome.items):
             raise Conflict(f"group {self._group!r}: somebody else has written a plan")
-        raise Fenced(f"group {self._group!r}: this leader leads no more")
+        raise Fenced(f"group {self._group!r}: this leader no longer leads")
 
     def _parts(self, number: int) -> bytes:
         return self._prefix + b"%016d/" % number

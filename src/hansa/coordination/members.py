@@ -371,7 +371,7 @@ class Members:
 
     async def _be_there(self, stay: Stay) -> None:
         reason = self._expelled_reason = await stay.run()
-        logger.warning("%s: a member no more: %s", self._name, reason)
+        logger.warning("%s: no longer a member: %s", self._name, reason)
         self._put(Expelled(member=self.me, reason=reason))
         # Also a keeper that others use: what hangs on it belonged to this node.
         if self._sessions is not None:

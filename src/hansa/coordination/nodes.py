@@ -197,4 +197,4 @@ class NodeRegistry:
 
 def _failed(error: BaseException) -> None:
     # `register` itself fails in the same way, and raises the error.
-    logger.debug("a registration follows its record no more: %s", error)
+    logger.debug("a registration no longer follows its record: %s", error)

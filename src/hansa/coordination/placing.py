@@ -155,7 +155,7 @@ class Placer:
     async def remove(self, entry: bytes) -> int:
         """Delete an entry, and so take it from its owner. Otherwise as `clear`."""
         item, record, _, _ = await self._look(entry)
-        return await self._end(entry, item, record, Delete(entry), "it is there no more")
+        return await self._end(entry, item, record, Delete(entry), "it is no longer there")
 
     async def _end(
         self, entry: bytes, item: KeyValue | None, record: Handover | None, last: Operation, trouble: str
@@ -296,7 +296,7 @@ class Placer:
         if outcome.is_success:
             return outcome.revision
         if not all(any(guard.holds(item) for item in outcome.items) for guard in guards):
-            raise Fenced(f"entries below {self._prefix!r}: this leader leads no more")
+            raise Fenced(f"entries below {self._prefix!r}: this leader no longer leads")
         return 0
 
     def _name(self, entry: bytes) -> str:

@@ -262,7 +262,7 @@ class Stay(Hanging):
         for _ in range(COMMIT_TRIES_MAX):
             session = self.session
             if self._expelled_reason:
-                raise Conflict(f"node {self.info.id} is a member no more: {self._expelled_reason}")
+                raise Conflict(f"node {self.info.id} is no longer a member: {self._expelled_reason}")
             if session is None or not self.incarnation:
                 raise Conflict(f"node {self.info.id} is not joined now: try again")
             # Built again in each try, from what is known by now: the incarnation may have changed too.

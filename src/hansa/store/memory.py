@@ -499,4 +499,4 @@ class LoopKeeping:
             self._on_change()
 
     def _failed(self, error: BaseException) -> None:
-        logger.error("lease %x is renewed no more: %s", self._lease, error, exc_info=error)
+        logger.error("lease %x is no longer renewed: %s", self._lease, error, exc_info=error)

@@ -127,7 +127,7 @@ class PubSubMesh:
         if listed is None or listed.routing_id != node.routing_id:
             return  # Another node is listed there meanwhile.
         del self._listed[node.endpoint]
-        self._unlink(node.endpoint, "listed no more")
+        self._unlink(node.endpoint, "no longer listed")
 
     def _unlink(self, endpoint: str, reason: str) -> None:
         link = self._links.pop(endpoint, None)

@@ -344,7 +344,7 @@ async def test_who_leads_no_more_places_nothing(stage: Stage) -> None:
     guard = stage.placer._guard
     assert guard is not None
     await stage.store.delete(guard.key)
-    with pytest.raises(Fenced, match="leads no more"):
+    with pytest.raises(Fenced, match="no longer leads"):
         await stage.placer.place(ENTRY, "a")
 
 

@@ -141,12 +141,12 @@ async def test_watches_that_are_served_no_more_say_so_and_so_do_later_ones(
         await early.ready()
         monkeypatch.setattr(WatchTape, "hear", broken)
         await store.put("k", b"")
-        with pytest.raises(StoreUnavailable, match="served no more"):
+        with pytest.raises(StoreUnavailable, match="no longer served"):
             await anext(early)
         late = store.watch("k")
-        with pytest.raises(StoreUnavailable, match="served no more"):
+        with pytest.raises(StoreUnavailable, match="no longer served"):
             await late.ready()
-        with pytest.raises(StoreUnavailable, match="served no more"):
+        with pytest.raises(StoreUnavailable, match="no longer served"):
             await anext(late)
         assert await store.get("k") is not None
 

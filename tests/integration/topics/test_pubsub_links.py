@@ -126,7 +126,7 @@ async def test_who_is_listed_no_more_is_hung_up_on() -> None:
         node.mesh.unlist_node(publisher.listed())
         assert not node.peers
         await until(lambda: publisher.pub.peers == (), "the publisher sees it go")
-        assert [event.reason for event in events.of(PeerLeft)] == ["listed no more"]
+        assert [event.reason for event in events.of(PeerLeft)] == ["no longer listed"]
 
 
 async def test_a_node_that_follows_another_at_its_endpoint_is_known_by_its_own_id() -> None:

@@ -447,7 +447,7 @@ async def test_who_is_replaced_is_told_that_it_is_down_and_speaks_no_more() -> N
             assert event.member == former.me
             assert (former.me.status, former.me.reason) == (MemberStatus.DOWN, event.reason)
             assert former.me.incarnation < later.me.incarnation
-            with pytest.raises(Conflict, match="no more: replaced by a newer process"):
+            with pytest.raises(Conflict, match="no longer a member: replaced by a newer process"):
                 await former.set_status(MemberStatus.DRAINING)
             assert later.me.status is MemberStatus.UP
 

@@ -80,7 +80,7 @@ def books() -> Iterator[Books]:
         yield Books(world)
 
 
-LOST = "what is lost is reported, and no more"
+LOST = "what is lost is reported, and nothing else"
 EARLY = "of what was before, only the latest is delivered, if it is retained"
 
 

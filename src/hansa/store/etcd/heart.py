@@ -294,7 +294,7 @@ class EtcdHeart:
             while self._is_running:
                 self._step()
         except Exception as error:
-            logger.exception("%s: leases are renewed no more: %s", self._name, error)
+            logger.exception("%s: leases are no longer renewed: %s", self._name, error)
         finally:
             for channel in self._channels.values():
                 channel.close()

@@ -116,7 +116,7 @@ class Lineage:
             return None
         self._told_term = term
         if self._is_other(cluster_id):
-            why = f"cluster {cluster_id:x} answers, and no more {self._cluster_id:x}"
+            why = f"cluster {cluster_id:x} answers, and no longer {self._cluster_id:x}"
             return self._lost(why, cluster_id, revision)
         if revision < since[1]:
             return self._lost(f"it is at revision {revision} and was at {since[1]}", cluster_id, revision)

@@ -312,8 +312,8 @@ class EtcdWatches:
             self.remove(self._thrown_away.popleft())
 
     def _task_failed(self, error: BaseException) -> None:
-        logger.error("watches are served no more: %s", error, exc_info=error)
-        self._broken = StoreUnavailable(f"watches are served no more, open the store anew: {error}")
+        logger.error("watches are no longer served: %s", error, exc_info=error)
+        self._broken = StoreUnavailable(f"watches are no longer served, open the store anew: {error}")
         for tape in self._book.fail_all(self._broken):
             self._wake(tape)
 

@@ -45,7 +45,7 @@ HEARD_S: Final = 2.0
 
 EPOCHS: Final = "epochs grow"
 ONLY_OWNER: Final = "only the owner acts"
-SEALED: Final = "who has sealed acts no more"
+SEALED: Final = "an owner that has sealed no longer acts"
 LOST: Final = "no handoff is lost, or goes back"
 ONCE: Final = "each message counts once, in order"
 GIVEN: Final = "a new owner is given what was saved last"

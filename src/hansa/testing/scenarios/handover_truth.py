@@ -305,7 +305,9 @@ class LineTruth:
         if not belief.is_believed:
             return
         if self._is_step(HandoverStep.SEALED):
-            self._world.fail("who has sealed acts no more", f"{belief} is believed in: {self.record}")
+            self._world.fail(
+                "an owner that has sealed no longer acts", f"{belief} is believed in: {self.record}"
+            )
         if self.owner != (belief.key, belief.epoch) or not belief.guard.holds(
             self._store.item(belief.guard.key)
         ):

@@ -177,7 +177,7 @@ class TopicBooks:
         told = account.subscription.inbox.missed_count
         if not low <= told <= high:
             self._world.fail(
-                "what is lost is told, and no more",
+                "what is lost is told, and nothing else",
                 f"{account}: {told} were told as missed, and lost were {low} to {high}",
             )
 

@@ -456,7 +456,7 @@ class PlacedHandovers(Placements):
         for name, (life, claims) in self._claims.items():
             claim = claims.claims.get(entry)
             if claim is not None and claim.epoch == record.epoch and life.state is not LifeState.DEAD:
-                self.world.fail("who has sealed acts no more", f"{name} owns {entry!r}: {record}")
+                self.world.fail("an owner that has sealed no longer acts", f"{name} owns {entry!r}: {record}")
 
     def _hosts_of(self, victim: Victim, record: Handover) -> Sequence[str]:
         match victim:

@@ -289,7 +289,7 @@ class Accounts:
             f"{account.unread_count} unread, and lost were {low} to {high if high < UNKNOWN else 'any'}"
         )
         if not low <= lost <= high:
-            self._world.fail("what is lost is reported, and no more", counts)
+            self._world.fail("what is lost is reported, and nothing else", counts)
         if account.has_settled and account.told_missed_count != account.missed_count:
             self._world.fail(
                 "what was missed is told", f"{counts}; told were {account.told_missed_count} missed"

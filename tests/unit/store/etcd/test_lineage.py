@@ -68,7 +68,7 @@ def test_a_store_that_goes_back_twice_is_refused_by_the_highest_that_was_seen() 
 
 def test_another_cluster_is_another_history_and_refused_only_below() -> None:
     lineage = seen(500)
-    assert tell(lineage, 600, cluster=OTHER) == "cluster b answers, and no more a"
+    assert tell(lineage, 600, cluster=OTHER) == "cluster b answers, and no longer a"
     assert lineage.refusal("it") is None
     assert tell(lineage, 601, cluster=OTHER) == ""
     assert tell(lineage, 550, cluster=CLUSTER)
