@@ -264,7 +264,7 @@ async def test_when_the_only_provider_drains_the_caller_is_told(lane: Lane) -> N
         gateway, _ = await service(stage, refusing("draining"))
         with pytest.raises(ProviderDraining):
             await gateway.request("work", b"?", timeout=None)
-        with pytest.raises(NoProvider):
+        with pytest.raises(NoProvider, match="1 is draining and no other is connected"):
             await gateway.request("work", b"?")
 
 

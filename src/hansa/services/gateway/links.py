@@ -356,8 +356,12 @@ class ServiceLinks:
 
     def _known(self, service: str) -> str:
         """What a request that finds no provider is told about the service."""
-        count = self._providers.provider_count(service)
-        return f"of {count} providers that are listed none is connected; {self._providers.situation}"
+        count, link = self._providers.provider_count(service), self.links.get(service)
+        members = () if link is None else link.pool.members.values()
+        draining_count = sum(member.draining and bool(member.peer) for member in members)
+        verb = "is" if draining_count == 1 else "are"
+        others = f"{draining_count} {verb} draining and no other" if draining_count else "none"
+        return f"of {count} providers that are listed {others} is connected; {self._providers.situation}"
 
 
 def _has_missed(outbound: Outbound | None, address: str) -> bool:
